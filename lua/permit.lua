@@ -60,21 +60,13 @@ local delivery, drain, measured = ARGV[13], tonumber(ARGV[14]), tonumber(ARGV[15
 local now = server_clock()
 
 -- Read: the members, the bucket, and the rates.
-local hash = redis.call('HGETALL', key)
-local members = read_members(hash, 'i', own, now)
+local members = read_members(redis.call('HGETALL', key), 'i', own, now)
 local order = turn_order(members.own, run, turn)
 if order and order ~= 'same' then
   return {}
 end
 local is_same = order == 'same'
-local bucket, kept = nil, nil
-for at = 1, #hash, 2 do
-  if hash[at] == 'b' then
-    bucket = hash[at + 1]
-  elseif hash[at] == 'd' then
-    kept = hash[at + 1]
-  end
-end
+local bucket, kept = unpack(redis.call('HMGET', key, 'b', 'd'))
 local others_held, others_recent, one_without, least_slow = 0, 0, false, slow
 for _, member in ipairs(members.others) do
   local lately, factor = unpack(member.more)
@@ -142,8 +134,7 @@ elseif bucket and not rate then
 end
 local member = { run = run, turn = turn, ends = now + lease_ms, held = granted, wanted = want, more = { recent, slow } }
 write_member(key, 'i' .. own, member)
-local rates = delivery .. ':' .. whole(drain) .. ':' .. table.concat(bests, ',')
-redis.call('HSET', key, 'd', rates)
+redis.call('HSET', key, 'd', delivery .. ':' .. whole(drain) .. ':' .. table.concat(bests, ','))
 redis.call('PEXPIRE', key, KEEP_MS)
 if service then
   if not is_same then

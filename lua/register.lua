@@ -1,7 +1,7 @@
 -- register: registers, renews or removes an instance of a service.
 --
 -- The rule: an instance is registered until its end, and counts in the sums until then. A service without instances is remembered for
--- a minute. It equals `ServiceBook::register` and `ServiceBook::deregister` (crates/oracle/src/service/book.rs).
+-- a minute. It equals `ServiceBook::register` (crates/oracle/src/service/book.rs).
 --
 -- Nothing here has an epoch: a registry that is lost fills again with the next renewals.
 --

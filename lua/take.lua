@@ -5,8 +5,7 @@
 -- the window, so no window of approvals ever holds more than the limit; one for a period or in total counts there.
 --
 -- The rule of what comes back: a field never falls below 0 and is never created, so tokens that no longer count are not given back.
--- Neither are those that were granted before the budget was counted again: that count has what was approved, and none of them. What is left of
--- a lease that has ended comes out of no other lease.
+-- Neither are those that were granted before the budget was counted again: that count has what was approved, and none of them.
 --
 -- The rule of what is owed: replays whose intents were admitted before the budget's count began took no tokens. They are spent, so they
 -- count from now; where fewer are left, these are taken.
@@ -33,8 +32,8 @@
 --                 p<start>   tokens of the calendar period that begins then, in ms since 1970
 --                 t          tokens of all time
 --                 h<holder>  a holder, a member (share/members.lua): the tokens that its last turn was granted, and those wanted; behind
---                            these the bucket of that grant, and two numbers for each lease, ascending: its end in ms since 1970, rounded
---                            up to a multiple of a fourth of its length, and the tokens granted in it
+--                            these the bucket of that grant, when its last lease ends, in ms since 1970 (0: it has none), and the tokens
+--                            that it had by that turn, with those granted
 --                 x          closed until a rebuild has counted again; why
 --                 o          opened by a rebuild; an x, and what it was closed with
 --                 s          since when its tokens are counted, in ms since 1970: when the key was new, or when a rebuild wrote it.
@@ -49,18 +48,18 @@
 --       [8]     p: its end in ms since 1970; else 0
 --       [9]     the limit
 --       [10]    tokens needed
---       [11]    tokens wanted; 0: none, and it is no holder by this turn
+--       [11]    tokens wanted; 0: none
 --       [12]    the unit, above 0
 --       [13]    the least that is of use, above 0
 --       [14]    how long the lease lasts, in ms, above 0
---       [15]    what is given back, a space between two: `<field>:<tokens>:<count>:<on lease>`; the count that they were granted in: field s
---               then; 1 where their lease lasts, by the holder's clock, else 0
---       [16]    what is owed, a space between two: `<tokens>:<how long ago their intents were admitted, in ms>`
---       [17]    of a total of a campaign: how many of these the shard may have, decimal; else 0
---       [18]    of a campaign's budget: the budget's name
---       [19..22] of a total of a campaign: the places of its four bits among the marks, from 0, decimal
--- Reply: empty where the turn comes behind a later one. Else [1] tokens granted, [2] tokens used (these included), [3] those of them in
---        leases that have not ended, [4] the bucket of the grant (p: the period's start, t: 0), [5] in how many ms the least is left, 0:
+--       [15]    tokens that the holder has; who has none and wants none is no holder by this turn
+--       [16]    what is given back, a space between two: `<field>:<tokens>:<count>`; the count that they were granted in: field s then
+--       [17]    what is owed, a space between two: `<tokens>:<how long ago their intents were admitted, in ms>`
+--       [18]    of a total of a campaign: how many of these the shard may have, decimal; else 0
+--       [19]    of a campaign's budget: the budget's name
+--       [20..23] of a total of a campaign: the places of its four bits among the marks, from 0, decimal
+-- Reply: empty where the turn comes behind a later one. Else [1] tokens granted, [2] tokens used (these included), [3] those of them that
+--        holders have whose lease has not ended, [4] the bucket of the grant (p: the period's start, t: 0), [5] in how many ms the least is left, 0:
 --        now, -1: never by waiting, [6] the server's clock in ms since 1970, [7] since when tokens are counted, in ms since 1970, 0: for
 --        ever.
 -- Error: LOSTHISTORY when the epoch is another, BUDGETCLOSED <why> when the budget is closed, or its campaign is unknown, WRONGCLOCK when
@@ -69,7 +68,7 @@
 --        written.
 --
 -- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring weir-0 1795132700000 7 <epoch> 1795132800110 r 3600000 0 1000000 40 5000 1000
---            1 36000 '1795132740000:800:1795132800123:0' '' 0
+--            1 36000 700 '1795132740000:800:1795132800123' '' 0
 --            ->  5000, 5000, 5000, 1795132860000, 0, 1795132800123, 1795132800123
 --
 -- All reading and deciding comes before the first write. Limits up to 10^15 are exact in Lua's numbers.
@@ -79,8 +78,8 @@ local HOUR_MS, DAY_MS, MAX_SKEW_MS, BUCKETS = 3600000, 86400000, 300000, 60
 local TURN_KEPT_MS = HOUR_MS
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
-if #ARGV < 17 or #ARGV > 18 and #ARGV ~= 22 then
-  return redis.error_reply('ERR take takes 17, 18 or 22 arguments, not ' .. #ARGV)
+if #ARGV < 18 or #ARGV > 19 and #ARGV ~= 23 then
+  return redis.error_reply('ERR take takes 18, 19 or 23 arguments, not ' .. #ARGV)
 end
 local wrong = #KEYS > 1 and epoch_error(redis.call('GET', KEYS[1]), ARGV[4])
 if wrong then
@@ -89,7 +88,7 @@ end
 local key, own_field, kind = KEYS[#KEYS], 'h' .. ARGV[1], ARGV[6]
 local run, turn, from, to = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local limit, need, want, unit = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local least, lease_ms, most_totals = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[17])
+local least, lease_ms, held, most_totals = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[18])
 local now = server_clock()
 local ahead = now - tonumber(ARGV[5])
 if max(ahead, -ahead) > MAX_SKEW_MS then
@@ -116,7 +115,7 @@ local has_total = tokens_in.t ~= nil
 if closed then
   return redis.error_reply('BUDGETCLOSED ' .. closed)
 end
-local unknown = #hash == 0 and #KEYS > 2 and redis.call('HGET', KEYS[2], ARGV[18])
+local unknown = #hash == 0 and #KEYS > 2 and redis.call('HGET', KEYS[2], ARGV[19])
 if unknown then
   local ends, why = unknown:match('^(%d+) (.*)$')
   if ends == '0' or tonumber(ends) > now then
@@ -124,13 +123,13 @@ if unknown then
   end
 end
 -- Nothing comes back where nothing was granted: who wants none and owes none only looks.
-if #hash == 0 and want == 0 and ARGV[16] == '' then
+if #hash == 0 and want == 0 and ARGV[17] == '' then
   turn = 0
 end
 
 -- Whether all bits of this total are among the marks.
 local function is_gone(marks)
-  for at = 19, 22 do
+  for at = 20, 23 do
     local place = tonumber(ARGV[at])
     local byte = string.byte(marks, floor(place / 8) + 1) or 0
     if floor(byte / 2 ^ (place % 8)) % 2 == 0 then
@@ -147,7 +146,7 @@ if most_totals > 0 and #hash == 0 then
   elseif is_gone(redis.call('GET', KEYS[4]) or '') then
     return { 0, limit, 0, 0, -1, now, now }
   elseif turn > 0 and redis.call('HLEN', KEYS[3]) >= most_totals then
-    return redis.error_reply('TOTALSFULL the shard has ' .. ARGV[17] .. ' totals of campaigns, and makes room for another')
+    return redis.error_reply('TOTALSFULL the shard has ' .. ARGV[18] .. ' totals of campaigns, and makes room for another')
   end
 end
 
@@ -157,51 +156,27 @@ if order == 'behind' then
 end
 local is_new = turn > 0 and order ~= 'same'
 
--- A holder's leases that have not ended, each { end, tokens }, ascending; and their tokens in all.
-local function leases_of(holder)
-  local leases, tokens = {}, 0
-  for at = 2, #holder.more, 2 do
-    if holder.more[at] > now then
-      leases[#leases + 1] = { holder.more[at], holder.more[at + 1] }
-      tokens = tokens + holder.more[at + 1]
-    end
-  end
-  return leases, tokens
-end
-
-local sharing, leased, leases, held = 1, 0, {}, 0
+-- How many share it, the caller included, and what the others have.
+local sharing, leased = 1, 0
 for _, other in ipairs(holders.others) do
-  local of_other, tokens = leases_of(other)
-  sharing, leased = sharing + (of_other[1] and 1 or 0), leased + tokens
+  if other.more[2] > now then
+    sharing, leased = sharing + 1, leased + other.more[3]
+  end
 end
+-- When the caller's last lease ends, and what it has.
+local ends, own_leased = 0, 0
 if holders.own then
-  leases, held = leases_of(holders.own)
-end
-
--- Takes tokens out of the own leases, those that end first. Who has none left is no holder until it takes again.
-local function release(tokens)
-  if tokens >= held then
-    leases, held = {}, 0
-    return
-  end
-  held = held - tokens
-  for _, lease in ipairs(leases) do
-    local part = min(tokens, lease[2])
-    lease[2], tokens = lease[2] - part, tokens - part
-  end
+  ends, own_leased = holders.own.more[2], holders.own.more[3]
 end
 
 -- The fields that change, and whether tokens come back.
 local written, has_back = {}, false
 if is_new and order ~= 'run before' then
-  for field, tokens, count, is_on_lease in ARGV[15]:gmatch('(%S+):(%d+):(%-?%d+):([01])') do
+  for field, tokens, count in ARGV[16]:gmatch('(%S+):(%d+):(%-?%d+)') do
     local back = count == whole(since) and min(tokens_in[field] or 0, tonumber(tokens)) or 0
     if back > 0 then
       tokens_in[field] = tokens_in[field] - back
       written[#written + 1], has_back = field, true
-      if is_on_lease == '1' then
-        release(back)
-      end
     end
   end
 end
@@ -260,7 +235,7 @@ local granted, bucket = 0, bucket_of(now + lease_ms)
 if order == 'same' then
   granted, bucket = holders.own.held, holders.own.more[1]
 elseif is_new then
-  for tokens, ago in ARGV[16]:gmatch('(%d+):(%-?%d+)') do
+  for tokens, ago in ARGV[17]:gmatch('(%d+):(%-?%d+)') do
     if max(0, now - since) < tonumber(ago) then
       charge(bucket_of(now), min(tonumber(tokens), max(0, limit - used)))
     end
@@ -275,17 +250,11 @@ if is_new and want > 0 then
   granted = granted - granted % unit
   granted = granted < least and 0 or granted
   charge(bucket, granted)
-  -- A lease that ends at the same time becomes larger.
-  local quantum = max(1, floor(lease_ms / 4))
-  local ends = ceil((now + lease_ms) / quantum) * quantum
-  local at = 1
-  while leases[at] and leases[at][1] < ends do
-    at = at + 1
-  end
-  if not leases[at] or leases[at][1] > ends then
-    table.insert(leases, at, { ends, 0 })
-  end
-  leases[at][2], held = leases[at][2] + granted, held + granted
+  ends = max(ends, now + lease_ms)
+end
+if is_new then
+  own_leased = held + granted
+  ends = (held > 0 or want > 0) and ends or 0
 end
 
 local function free_in()
@@ -306,7 +275,10 @@ local function free_in()
   end
 end
 
-local reply = { granted, used, min(leased + held, used), bucket, free_in(), now, since }
+if ends > now then
+  leased = leased + own_leased
+end
+local reply = { granted, used, min(leased, used), bucket, free_in(), now, since }
 if turn == 0 then
   return reply
 elseif order == 'same' then
@@ -324,11 +296,7 @@ if most_totals > 0 and #KEYS == 5 and (want > 0 or has_back or not redis.call('H
 end
 local member = order == 'run before' and holders.own
   or { run = run, turn = turn, ends = now + TURN_KEPT_MS, held = granted, wanted = want, more = { bucket } }
-member.more = { member.more[1] }
-for _, lease in ipairs(leases) do
-  table.insert(member.more, lease[1])
-  table.insert(member.more, lease[2])
-end
+member.more = { member.more[1], ends, own_leased }
 write_member(key, own_field, member)
 if #hash == 0 then
   redis.call('HSET', key, 's', whole(since))

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 
-pub mod activity;
 pub mod authorities;
 pub mod aws_iam;
 pub mod cli;
@@ -23,7 +22,6 @@ pub mod query;
 pub mod routes;
 pub mod schemas;
 pub mod segments;
-pub mod services;
 pub mod time_zones;
 pub mod traces;
 pub mod vitals;

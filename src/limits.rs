@@ -7,13 +7,12 @@ mod pressure;
 mod routes;
 mod view;
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
 use serde::Serialize;
 use serde_json::Value;
 use weir_core::{intent::class::ClassNames, limit::route::routes::Routes, policy::Policy};
-use weir_worker::{pressure::PressureStatus, refresh::Refreshed, routes::RoutesStatus};
+use weir_worker::{pressure::PressureStatus, refresh::Refreshed};
 
 pub use self::{
     budgets::{BudgetList, BudgetsShown, budgets_of},
@@ -22,15 +21,21 @@ pub use self::{
     routes::{RouteView, RoutesShown},
     view::{LimitKind, LimitSpan, LimitView},
 };
-use crate::{http::Degradation, metrics::Metrics};
+use crate::{
+    http::{Degradation, Degraded},
+    metrics::Metrics,
+};
 
 /// What people and programs are shown of a kind of limit.
 pub trait ShownLimit: Send + Sync {
+    /// What is limited.
+    fn kind(&self) -> LimitKind;
+
     /// Adds those of the policy in force that are known.
     fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a>;
 
-    /// What does not work as it should.
-    fn degraded(&self) -> Vec<Degradation>;
+    /// What does not work as it should: for how long, and what happens, why, and what to do.
+    fn degraded(&self) -> Vec<(Duration, String)>;
 
     /// Brings metrics up to date that are not counted as it happens.
     fn note(&self, _: &Metrics) {}
@@ -54,14 +59,16 @@ impl LimitRows {
     }
 }
 
-/// Where limits are looked at, kind by kind.
+/// Where limits are looked at.
 pub struct LimitsDesk {
-    /// Budgets.
+    /// Budgets, for their endpoints.
     pub budgets: Arc<BudgetsShown>,
-    /// Pressure.
-    pub pressure: PressureShown,
-    /// Routes.
-    pub routes: RoutesShown,
+    /// Pressure, for its endpoint.
+    pub pressure: Arc<PressureShown>,
+    /// Routes, for their endpoint.
+    pub routes: Arc<RoutesShown>,
+    /// Every kind that a policy has. Services are limited by what their instances register.
+    pub kinds: Vec<Arc<dyn ShownLimit>>,
 }
 
 impl LimitsDesk {
@@ -71,29 +78,33 @@ impl LimitsDesk {
         policy: &Arc<Refreshed<Policy>>,
         budgets: BudgetsShown,
         pressure: PressureStatus,
-        (routes, states): (RoutesStatus, Arc<Routes>),
+        routes: Arc<Routes>,
     ) -> Self {
         let policy = || Arc::clone(policy);
-        Self {
-            budgets: Arc::new(budgets),
-            pressure: PressureShown { policy: policy(), status: pressure },
-            routes: RoutesShown { policy: policy(), status: routes, routes: states, closed: ArcSwap::default() },
-        }
-    }
-
-    /// Every kind that a policy has. Services are limited by what their instances register.
-    #[must_use]
-    pub fn kinds(&self) -> [&dyn ShownLimit; 3] {
-        [&*self.budgets, &self.pressure, &self.routes]
+        let budgets = Arc::new(budgets);
+        let pressure = Arc::new(PressureShown { policy: policy(), status: pressure });
+        let routes = Arc::new(RoutesShown { policy: policy(), routes });
+        let kinds: Vec<Arc<dyn ShownLimit>> = vec![budgets.clone(), pressure.clone(), routes.clone()];
+        Self { budgets, pressure, routes, kinds }
     }
 
     /// All of them, for the page.
     pub async fn rows(&self) -> LimitRows {
         let mut rows = LimitRows::default();
-        for kind in self.kinds() {
+        for kind in &self.kinds {
             kind.add_to(&mut rows).await;
         }
         rows
+    }
+
+    /// What does not work as it should.
+    #[must_use]
+    pub fn degraded(&self) -> Vec<Degradation> {
+        let of = |kind: &Arc<dyn ShownLimit>| {
+            let what = Degraded::Limit(kind.kind());
+            kind.degraded().into_iter().map(move |(lasts, message)| Degradation::lasting(what, lasts, message))
+        };
+        self.kinds.iter().flat_map(of).collect()
     }
 }
 

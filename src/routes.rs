@@ -5,14 +5,13 @@ use std::sync::Arc;
 use weir_core::{
     basis::time::Time,
     limit::route::{
-        Route, WhenFull,
-        arrivals::Waiting,
-        pace::{Behind, Delivered, DeliveryLook, PartitionLag},
+        Route, Waiting, WhenFull,
+        pace::{Delivered, PartitionLag},
     },
     policy::Selection,
 };
 use weir_kafka::{client::KafkaOptions, group_progress::GroupProgress};
-use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
+use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets, RoutePartition};
 
 /// The offsets of routes in Kafka.
 pub struct KafkaRoutes(pub Arc<KafkaOptions>);
@@ -22,13 +21,10 @@ struct KafkaRoute {
     delivered: Delivered<RoutePartition>,
 }
 
-/// A partition of one of the route's approved topics, which are numbered in their order.
-type RoutePartition = (usize, i32);
-
 /// What Kafka is asked for. Its calls block.
 struct RouteGroups {
     /// The route's group, and its approved topics.
-    delivery: Option<(Arc<GroupProgress>, Vec<String>)>,
+    delivery: Option<(Arc<GroupProgress>, Vec<Arc<str>>)>,
     /// The group of its lanes, and its topic of waiting intents.
     waiting: Option<(Arc<GroupProgress>, String)>,
 }
@@ -38,7 +34,10 @@ impl LooksAtRoutes for KafkaRoutes {
         let Self(kafka) = self;
         let progress = |group: &str| GroupProgress::new(kafka, group.to_owned()).map_err(|error| error.to_string());
         let delivery = match &route.consumer_group {
-            Some(group) => Some((progress(group)?, approved_topics(kafka, &route.filter))),
+            Some(group) => {
+                let topics = approved_topics(kafka, &route.filter).into_iter();
+                Some((progress(group)?, topics.map(Arc::<str>::from).collect()))
+            }
             None => None,
         };
         let waiting = match kafka.for_waiting(&route.name).filter(|_| route.when_full == WhenFull::Wait) {
@@ -59,12 +58,12 @@ impl RouteOffsets for KafkaRoute {
                 let reason = format!("the look at the offsets ended early: {error}");
                 (Err(reason.clone()), Err(reason))
             });
-            let looked = lags.map(|lags| lags.map(|lags| self.delivered.look(lags)));
-            let (lag, behind) = match looked {
-                Ok(Some(DeliveryLook { lag, behind })) => (Ok(Some(lag)), self.asked.named(behind)),
-                Ok(None) => (Ok(None), Vec::new()),
-                Err(reason) => (Err(reason), Vec::new()),
-            };
+            let mut behind = Vec::new();
+            let lag = lags.map(|lags| {
+                let look = self.delivered.look(lags?);
+                behind = look.behind;
+                Some(look.lag)
+            });
             Offsets { lag, behind, waiting }
         })
     }
@@ -86,21 +85,11 @@ impl RouteGroups {
     fn lags(&self) -> Result<Option<Vec<(RoutePartition, PartitionLag)>>, String> {
         let Some((group, topics)) = &self.delivery else { return Ok(None) };
         let mut found = Vec::new();
-        for (place, topic) in topics.iter().enumerate() {
+        for topic in topics {
             let partitions = group.lag(topic).map_err(|error| error.to_string())?;
-            found.extend(partitions.into_iter().map(|(partition, lag)| ((place, partition), lag)));
+            found.extend(partitions.into_iter().map(|(partition, lag)| ((Arc::clone(topic), partition), lag)));
         }
         Ok(Some(found))
-    }
-
-    /// The same partitions by the names of their topics.
-    fn named(&self, behind: Vec<Behind<RoutePartition>>) -> Vec<Behind<String>> {
-        let topics = self.delivery.as_ref().map_or(&[][..], |(_, topics)| topics.as_slice());
-        let named = |Behind { partition: (place, number), undelivered, counted }: Behind<RoutePartition>| {
-            let topic = topics.get(place).map_or("its topic", String::as_str);
-            Behind { partition: format!("partition {number} of {topic}"), undelivered, counted }
-        };
-        behind.into_iter().map(named).collect()
     }
 
     fn waiting(&self) -> Result<Vec<Waiting>, String> {

@@ -8,7 +8,6 @@ use std::{fmt, path::PathBuf};
 use anyhow::Result;
 use clap::Args;
 use weir_core::limit::route::{
-    arrivals::{Arrivals, Waiting},
     delivery_signals::{Deliveries, DeliverySignals, WaitingQueue},
     pace::{Controller, Lag, Pace, Sample},
 };

@@ -25,6 +25,7 @@ use super::{
     assemble, clocks,
     exit::UsageError,
     output::{OutputForm, print_json},
+    policy::limits_in_words,
 };
 use crate::{
     config::Settings,
@@ -145,7 +146,6 @@ async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, 
     let (store, metrics) = (keyspace.store(), Arc::new(Metrics::default()));
     let ledger = keyspace.ledger(clocks::of_ledger(&clock));
     let query = QueryService::new(&decider, EntryPoint::CommandLine, store, clock, metrics);
-    let policy = decider.policy.get();
-    let has_limits = !policy.budgets.is_empty() || policy.pressure.is_some() || !policy.routes.is_empty();
+    let has_limits = limits_in_words(&decider.policy.get()).next().is_some();
     Ok((query.looking_at(Arc::new(ledger)), has_limits))
 }

@@ -1,6 +1,6 @@
 //! `weir policy`: validates a policy and shows what it means; replays past intents against one.
 
-mod routes;
+mod limits;
 mod simulate;
 
 use std::{
@@ -11,7 +11,6 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 use weir_core::{
     basis::document::{
@@ -20,10 +19,7 @@ use weir_core::{
     },
     history::{HistoryBounds, MAX_ENTRIES, decide::Scope},
     intent::class::Filter,
-    limit::{
-        budget::{Budget, BudgetSpan, WhenUnavailable},
-        pressure::{PressureRule, activity::CELLS_PER_USER},
-    },
+    limit::budget::{Budget, BudgetSpan},
     policy::{
         Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Selection, Unavailable,
         file::{PolicyBounds, parse_policy},
@@ -35,6 +31,8 @@ use super::{
     output::{OutputForm, aligned, lines, print_json},
 };
 use crate::files::read_file;
+use limits::budget_in_words;
+pub(super) use limits::limits_in_words;
 pub use simulate::SimulateArgs;
 
 /// `weir policy ...`
@@ -136,9 +134,7 @@ fn in_text(name: &str, policy: &Policy) -> String {
     sentences.extend(policy.max_age_ms.map(|ms| format!("Intents older than {} have expired.", in_words(ms))));
     sentences.extend(policy.quiet_hours.as_ref().map(quiet_in_words));
     sentences.extend(policy.stops.iter().map(stop_in_words));
-    sentences.extend(policy.pressure.as_ref().map(pressure_in_words));
-    sentences.extend(policy.budgets.iter().map(budget_in_words));
-    sentences.extend(policy.routes.iter().map(routes::in_words));
+    sentences.extend(limits_in_words(policy));
     if policy.defers() {
         sentences.push(format!("Intents are deferred for at most {}.", in_words(policy.defer_max_ms)));
     }
@@ -212,42 +208,6 @@ fn stop_in_words(selection: &Selection) -> String {
     format!("Stopped: {}.", selection_in_words(selection))
 }
 
-fn pressure_in_words(rule: &PressureRule) -> String {
-    let PressureRule { max_active_users, window_minutes: _, filter, action } = rule;
-    let (most, window) = (HumanCount(*max_active_users), in_words(rule.window_ms()));
-    let (what, memory) = (filter_in_words(filter, " of "), HumanBytes(max_active_users * CELLS_PER_USER));
-    let action = match action {
-        Action::Suppress => "suppressed",
-        Action::Defer => "deferred, and spread over the window",
-    };
-    format!(
-        "Pressure: at most {most} users are active in {window} (takes {memory} of memory); then intents{what} of other users are {action}."
-    )
-}
-
-fn budget_in_words(budget: &Budget) -> String {
-    let Budget { name, selection, scope, limit, span, best_effort, when_spent, on_unavailable } = budget;
-    let (amount, then) = match limit {
-        0 => ("never any".to_owned(), ""),
-        limit => (format!("at most {} {span}", HumanCount(*limit)), "then "),
-    };
-    let scope = match scope {
-        Scope::Every => "",
-        Scope::SameCampaign => " of each campaign",
-    };
-    let intents = or_all(selection_in_words(selection), "all intents");
-    let action = match when_spent {
-        Action::Suppress => "suppressed",
-        Action::Defer => "deferred",
-    };
-    let last = if *best_effort { " Tokens are granted one by one." } else { "" };
-    let unavailable = match on_unavailable {
-        WhenUnavailable::Wait => "",
-        WhenUnavailable::Suppress => " While Redis is unavailable, intents without a token are suppressed.",
-    };
-    format!("Budget {name}: {amount}{scope}, for {intents}; {then}intents are {action}.{last}{unavailable}")
-}
-
 fn bypass_in_words(rule: &Bypass) -> String {
     let counts = match rule.counts {
         Counts::Yes => "recorded, and counts",
@@ -283,9 +243,8 @@ fn in_json(policy: &Policy) -> Value {
         "bypass": policy.bypass.iter().map(bypass_in_words).collect::<Vec<_>>(),
         "on_unavailable": policy.on_unavailable.iter().map(unavailable_in_words).collect::<Vec<_>>(),
         "stop": policy.stops.iter().map(stop_in_words).collect::<Vec<_>>(),
-        "pressure": policy.pressure.as_ref().map(pressure_in_words),
+        "limits": limits_in_words(policy).collect::<Vec<_>>(),
         "budgets": policy.budgets.iter().map(budget_in_json).collect::<Vec<_>>(),
-        "routes": policy.routes.iter().map(routes::in_words).collect::<Vec<_>>(),
         "defer_max_ms": policy.defers().then_some(policy.defer_max_ms),
         "quiet_hours": policy.quiet_hours.as_ref().map(quiet_in_words),
     })

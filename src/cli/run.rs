@@ -106,7 +106,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let clock = clocks::keep_comparing(&redis.options, &redis.stats, &stop).await?;
     let pool = redis.query_pool(settings.http.concurrency);
     let (store, nodes) = redis.watch(&pool, &stop);
-    let links = LimitLinks { kafka: &kafka, policy: policy.value(), clock: &clock, metrics: &metrics, stop: &stop };
+    let links = LimitLinks { kafka: &kafka, policy: &policy, clock: &clock, metrics: &metrics, stop: &stop };
     let limits = WorkerLimits::start(redis.limits(&clock), links).await?;
     let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
 

@@ -36,10 +36,9 @@ use self::health::WorkerHealth;
 pub use self::limits::{Connect, LimitLinks, LimitStores, WorkerLimits};
 use super::signals::Asked;
 use crate::{
-    activity::ActivityReports,
     config::HttpSettings,
     deferred::DeferredCount,
-    http::{self, Degraded, Queries, Server, Sources},
+    http::{self, ActivityReports, DegradedPart, Queries, Server, Sources},
     limits::LimitsDesk,
     metrics::{Metrics, TopicLabel},
     traces::Traces,
@@ -91,7 +90,7 @@ pub type WaitingEnds<D> = Box<dyn Fn(&Arc<str>) -> LaneEnds<D> + Send>;
 /// The reader of a topic beside the intents, and how it stands.
 pub struct BesideReader {
     /// What is degraded while it waits.
-    pub what: Degraded,
+    pub what: DegradedPart,
     pub work: LaneWork,
     pub status: Arc<LaneStatus>,
 }
@@ -134,7 +133,7 @@ impl<D: Store + 'static> Worker<D> {
             stop: self.stop.clone(),
             clock: self.clock,
             budgets: self.limits.budgets.clone(),
-            turns: self.limits.pressure.turns(),
+            turns: self.limits.turns.clone(),
             traces: self.traces.clone(),
             runtime: Handle::current(),
         };
@@ -177,14 +176,14 @@ impl<D: Store + 'static> Worker<D> {
         HttpSetup { listener, options, queries }: HttpSetup,
         (lanes, waiting): (&[Arc<LaneStatus>], &WaitingStatuses),
     ) -> anyhow::Result<Server> {
-        let limits = self.limits.desk(&self.policy, self.stop.clone());
+        let limits = Arc::clone(&self.limits.desk);
         let sources = Sources {
             health: Arc::new(self.health((lanes, waiting), Arc::clone(&limits))),
             segments: Arc::clone(&self.segments),
             queries,
             activity: ActivityReports {
                 policy: Arc::clone(&self.policy),
-                pressure: self.decider.held.pressure.clone(),
+                pressure: Arc::clone(&self.limits.active),
                 clock: self.clock.clone(),
                 metrics: Arc::clone(&self.metrics),
             },

@@ -6,6 +6,20 @@ use axum::{
     Json,
     extract::{Request, State},
 };
+use serde::Serialize;
+use weir_core::{
+    limit::pressure::{
+        Pressure,
+        activity::Minute,
+        activity_report::{ActivityReport, ReportOutcome},
+    },
+    policy::Policy,
+    ports::Clock as _,
+};
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    refresh::Refreshed,
+};
 
 use super::{
     Api,
@@ -13,7 +27,7 @@ use super::{
     extract::NoQuery,
     problem::{Always, Guarded, Problem, ProblemDocument},
 };
-use crate::activity::{ReportError, ReportTaken};
+use crate::metrics::Metrics;
 
 /// Users who were active.
 #[derive(utoipa::ToSchema)]
@@ -66,14 +80,44 @@ pub(super) async fn report(
     Ok(Json(api.activity.take(&body)?))
 }
 
-impl From<ReportError> for Problem {
-    fn from(error: ReportError) -> Self {
-        let detail = error.to_string();
-        match error {
-            ReportError::NoPressure => Self::not_found("no_pressure", detail),
-            ReportError::NotReadYet => Self::not_now("not_read_yet", detail, 1),
-            ReportError::Invalid(letter) => Self::bad_request(letter.reason.as_str(), letter.message),
-            ReportError::Clock(wrong) => wrong.into(),
+/// Takes reports. They touch this process alone; the task of pressure shares them.
+pub struct ActivityReports {
+    pub policy: Arc<Refreshed<Policy>>,
+    /// Where users are noted.
+    pub pressure: Arc<Pressure>,
+    pub clock: ComparedClock<SystemClock>,
+    pub metrics: Arc<Metrics>,
+}
+
+/// What became of a report.
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Taken)]
+pub(super) struct ReportTaken {
+    /// How many users of the list are active by it: all, or none where `at` is older than the window.
+    #[schema(example = 2)]
+    taken: usize,
+}
+
+impl ActivityReports {
+    /// Takes the report of a request's body: all of it, or nothing.
+    fn take(&self, body: &[u8]) -> Result<ReportTaken, Problem> {
+        if self.policy.current().pressure.is_none() {
+            let detail = "the policy in force has no [pressure]: it is not counted who is active";
+            return Err(Problem::not_found("no_pressure", detail));
+        }
+        let now = self.clock.time_to_decide(&[])?;
+        let report = ActivityReport::parse(body, now);
+        let ActivityReport { users, at } =
+            report.map_err(|letter| Problem::bad_request(letter.reason.as_str(), letter.message))?;
+        let count = users.len();
+        let outcome = self.pressure.note(users, Minute::from(at), Minute::from(now));
+        self.metrics.activity_reported("http", outcome.as_str(), u64::try_from(count).unwrap_or(u64::MAX));
+        match outcome {
+            ReportOutcome::Noted => Ok(ReportTaken { taken: count }),
+            ReportOutcome::Late => Ok(ReportTaken { taken: 0 }),
+            ReportOutcome::NoPressure => {
+                Err(Problem::not_now("not_read_yet", "who is active is being read; report it again", 1))
+            }
         }
     }
 }

@@ -37,18 +37,19 @@ use weir_core::segment::SegmentSet;
 use weir_oracle::desk::ServiceDesk;
 use weir_worker::refresh::Refreshed;
 
-use self::{
-    auth::Access, health::Stopping, page::Viewers, problem::Problem, server::Ending, single_flight::SingleFlight,
-};
 pub use self::{
+    activity::ActivityReports,
     health::Health,
     queries::{Answering, DecisionMode, Queries, QueryPool},
     server::Server,
-    status::{Degradation, Degraded, Status},
+    status::{Degradation, Degraded, DegradedPart, Status},
+};
+use self::{
+    auth::Access, health::Stopping, page::Viewers, problem::Problem, server::Ending, single_flight::SingleFlight,
 };
 use crate::{
-    activity::ActivityReports, config::HttpSettings, deferred::DeferredCount, limits::LimitsDesk, metrics::Metrics,
-    query::UserView, vitals::Vitals,
+    config::HttpSettings, deferred::DeferredCount, limits::LimitsDesk, metrics::Metrics, query::UserView,
+    vitals::Vitals,
 };
 
 /// What the endpoints are made of.

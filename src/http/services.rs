@@ -1,5 +1,7 @@
 //! Services that ask before they work: `/v1/services`.
 
+mod bodies;
+
 use std::sync::Arc;
 
 use axum::{
@@ -8,20 +10,19 @@ use axum::{
     http::StatusCode,
 };
 use weir_oracle::{
-    admissions::{Denial, Ended, MAX_OUTSTANDING},
-    desk::{Admission, AdmissionId},
+    admissions::{Admission, AdmissionId, Denial, Ended, MAX_OUTSTANDING},
     service::{MAX_INSTANCES, Total},
 };
 
+use self::bodies::{
+    AdmissionEnd, AdmissionGiven, AdmissionRequest, EndedAdmission, InstanceRegistered, InstanceRemoved,
+    ServiceInstance, ServiceList, ServiceView, parse, service_name,
+};
 use super::{
     Api,
     body::{content_type, read_body, uncompressed},
     extract::{Checked, InPath, NoQuery},
     problem::{Always, Guarded, Problem, ProblemDocument},
-};
-use crate::services::{
-    AdmissionEnd, AdmissionGiven, AdmissionRequest, BodyError, EndedAdmission, InstanceRegistered, InstanceRemoved,
-    ServiceInstance, ServiceList, ServiceView, parse, service_name,
 };
 
 /// The services that this instance gives admissions to
@@ -82,7 +83,7 @@ pub(super) async fn register(
     let (service, instance) = (service_name(&service)?, service_name(&instance)?);
     let body = json_body(&api, request).await?;
     let registration = ServiceInstance::parse(&body)?;
-    let registered = api.services.register(&service, instance, registration).await?;
+    let registered = api.services.register(&service, instance, Some(registration)).await?;
     if !registered.taken {
         let detail = format!("the service has {MAX_INSTANCES} other instances, which is the most");
         return Err(Problem::new(StatusCode::CONFLICT, "too_many_instances", detail));
@@ -108,7 +109,7 @@ pub(super) async fn deregister(
     _: NoQuery,
 ) -> Result<Json<InstanceRemoved>, Problem> {
     let (service, instance) = (service_name(&service)?, service_name(&instance)?);
-    Ok(Json(InstanceRemoved { removed: api.services.deregister(&service, instance).await? }))
+    Ok(Json(InstanceRemoved { removed: api.services.register(&service, instance, None).await?.taken }))
 }
 
 /// Ask for an admission: whether one more may be worked on now
@@ -197,12 +198,6 @@ async fn json_body(api: &Api, request: Request) -> Result<axum::body::Bytes, Pro
         uncompressed(&head.headers)?;
     }
     Ok(body)
-}
-
-impl From<BodyError> for Problem {
-    fn from(BodyError { reason, detail }: BodyError) -> Self {
-        Self::bad_request(reason, detail)
-    }
 }
 
 fn no_such_service() -> Problem {

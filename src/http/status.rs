@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use axum::{Json, extract::State};
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_core::{basis::time::Time, ports::Clock as _};
+use weir_core::{
+    basis::{time::Time, words},
+    ports::Clock as _,
+};
 use weir_worker::clock::SystemClock;
 
 use super::{
@@ -13,6 +16,7 @@ use super::{
     extract::NoQuery,
     problem::{Always, Problem},
 };
+use crate::limits::LimitKind;
 
 /// How this instance is, and what it finds degraded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -52,34 +56,39 @@ pub struct Degradation {
 }
 
 /// What can be degraded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
 pub enum Degraded {
-    /// Shards of Redis do not answer.
-    ShardsUnavailable,
-    /// Shards of Redis have lost their history.
-    ShardsLost,
-    /// The segments could not be refreshed: the last good set is in force.
-    Segments,
-    /// The policy could not be refreshed: the last good one is in force.
-    Policy,
-    /// A lane waits, or decides without some shards.
-    Lane,
-    /// The reader of refunds waits.
-    Refunds,
-    /// The reader of activity waits.
-    Activity,
-    /// The reader of reports of deliveries waits.
-    DeliveryReports,
-    /// The ledger of budgets does not answer.
-    Budgets,
-    /// Instances do not tell each other who is active.
-    Pressure,
-    /// A route is closed but for probes, its offsets are not known, its permits are not shared, partitions of its approved topic are behind,
-    /// or intents have waited for it for too long.
-    Route,
-    /// Within the last day it was found that retention had deleted deferred or waiting intents undecided.
-    Deleted,
+    /// Something beside limits.
+    Part(DegradedPart),
+    /// Limits of this kind.
+    Limit(LimitKind),
+}
+
+words! {
+    /// What can be degraded beside limits.
+    #[derive(Serialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum DegradedPart {
+        /// Shards of Redis do not answer.
+        ShardsUnavailable = "shards_unavailable",
+        /// Shards of Redis have lost their history.
+        ShardsLost = "shards_lost",
+        /// The segments could not be refreshed: the last good set is in force.
+        Segments = "segments",
+        /// The policy could not be refreshed: the last good one is in force.
+        Policy = "policy",
+        /// A lane waits, or decides without some shards.
+        Lane = "lane",
+        /// The reader of refunds waits.
+        Refunds = "refunds",
+        /// The reader of activity waits.
+        Activity = "activity",
+        /// The reader of reports of deliveries waits.
+        DeliveryReports = "delivery_reports",
+        /// Within the last day it was found that retention had deleted deferred or waiting intents undecided.
+        Deleted = "deleted",
+    }
 }
 
 impl Degradation {
@@ -89,40 +98,6 @@ impl Degradation {
         let lasts = i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX);
         let since = SystemClock.now().plus(lasts.saturating_neg());
         Self { what, since, message, shards: Vec::new(), lane: None, route: None }
-    }
-}
-
-impl Degraded {
-    pub const ALL: [Self; 12] = [
-        Self::ShardsUnavailable,
-        Self::ShardsLost,
-        Self::Segments,
-        Self::Policy,
-        Self::Lane,
-        Self::Refunds,
-        Self::Activity,
-        Self::DeliveryReports,
-        Self::Budgets,
-        Self::Pressure,
-        Self::Route,
-        Self::Deleted,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ShardsUnavailable => "shards_unavailable",
-            Self::ShardsLost => "shards_lost",
-            Self::Segments => "segments",
-            Self::Policy => "policy",
-            Self::Lane => "lane",
-            Self::Refunds => "refunds",
-            Self::Activity => "activity",
-            Self::DeliveryReports => "delivery_reports",
-            Self::Budgets => "budgets",
-            Self::Pressure => "pressure",
-            Self::Route => "route",
-            Self::Deleted => "deleted",
-        }
     }
 }
 
@@ -145,8 +120,11 @@ mod tests {
 
     #[test]
     fn the_metric_has_the_words_of_the_document() {
-        for what in Degraded::ALL {
-            assert_eq!(serde_json::to_value(what).unwrap(), what.as_str());
+        for part in DegradedPart::ALL {
+            assert_eq!(serde_json::to_value(Degraded::Part(part)).unwrap(), part.as_str());
+        }
+        for kind in LimitKind::ALL {
+            assert_eq!(serde_json::to_value(Degraded::Limit(kind)).unwrap(), kind.as_str());
         }
     }
 }

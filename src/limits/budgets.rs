@@ -24,8 +24,7 @@ use weir_core::{
 };
 use weir_worker::{budgets::Budgets, clock::SystemClock, refresh::Refreshed};
 
-use super::{Adding, LimitRows, LimitView, Looked, LooksAtLedger, ShownLimit};
-use crate::http::{Degradation, Degraded};
+use super::{Adding, LimitKind, LimitRows, LimitView, Looked, LooksAtLedger, ShownLimit};
 
 /// The most budgets of one answer.
 const MOST_ROWS: usize = 1_000;
@@ -41,10 +40,11 @@ pub struct BudgetsShown {
     policy: Arc<Refreshed<Policy>>,
     budgets: Budgets,
     ledger: Arc<dyn LooksAtLedger>,
-    /// What was found lately. Who looks holds it: there is one look at a time, and equal questions have one answer.
-    found: Mutex<BudgetsFound>,
+    /// What was found lately of all budgets (under no name), and of single ones. Who looks holds it: there is one look at a time, and equal
+    /// questions have one answer.
+    found: Mutex<HashMap<Option<Arc<str>>, BudgetsSeen>>,
     /// The budgets whose ledger does not answer this process, and since when, by the monotonic clock.
-    unavailable: ArcSwap<Vec<(BudgetId, Duration)>>,
+    unavailable: ArcSwap<BTreeMap<BudgetId, Duration>>,
 }
 
 /// Budgets of the policy.
@@ -58,14 +58,6 @@ pub struct BudgetList {
     pub budgets: Vec<LimitView>,
     /// How many more there are: an answer has 1,000 at most.
     pub omitted: usize,
-}
-
-#[derive(Default)]
-struct BudgetsFound {
-    /// Of all budgets (under no name), and of single ones.
-    lists: HashMap<Option<Arc<str>>, BudgetsSeen>,
-    /// What the ledger answered last, for when it does not.
-    answers: HashMap<BudgetId, TakeAnswer>,
 }
 
 /// What a look found.
@@ -87,26 +79,12 @@ impl BudgetsShown {
         let shown = Arc::clone(self);
         tokio::spawn(stop.run_until_cancelled_owned(async move {
             loop {
-                shown.unavailable.store(Arc::new(shown.unavailable().await));
+                let states = shown.budgets.states().await.into_iter();
+                let unavailable = states.filter_map(|state| Some((state.id, state.unavailable_since?)));
+                shown.unavailable.store(Arc::new(unavailable.collect()));
                 tokio::time::sleep(STATES_EVERY).await;
             }
         }));
-    }
-
-    /// The budgets that a lease could not be taken of, and that do not answer a look either: the lease of one that nobody needs any
-    /// more is not asked for again. Nothing is asked while all leases are answered.
-    async fn unavailable(&self) -> Vec<(BudgetId, Duration)> {
-        let states = self.budgets.states().await.into_iter();
-        let unanswered = states.filter_map(|BudgetState { id, span, limit, unavailable_since, .. }| {
-            Some((BudgetUse { id, limit, span, best_effort: true, unavailable_after: None }, unavailable_since?))
-        });
-        let (uses, since): (Vec<BudgetUse>, Vec<Duration>) = unanswered.take(MOST_ROWS).unzip();
-        if uses.is_empty() {
-            return Vec::new();
-        }
-        let looked = self.ledger.look(&uses, 1).await;
-        let still = uses.into_iter().zip(since).zip(looked.answers).filter(|(_, answer)| answer.is_none());
-        still.map(|((used, since), _)| (used.id, since)).collect()
     }
 
     /// All budgets in the policy's order; of those per campaign, the campaigns that this process knows.
@@ -123,25 +101,19 @@ impl BudgetsShown {
 
     /// What was found lately of all budgets, or of the one of this name; else looks.
     async fn seen(&self, policy: &Arc<Policy>, name: Option<&Arc<str>>) -> BudgetList {
-        let mut found = self.found.lock().await;
-        let BudgetsFound { lists, answers } = &mut *found;
+        let mut lists = self.found.lock().await;
         lists.retain(|_, seen| Arc::ptr_eq(&seen.policy, policy) && seen.at.elapsed() < FRESH_FOR);
         if let Some(BudgetsSeen { list, .. }) = lists.get(&name.cloned()) {
             return list.clone();
         }
-        let list = self.look(policy, |budget| name.is_none_or(|name| budget.name == *name), answers).await;
+        let list = self.look(policy, |budget| name.is_none_or(|name| budget.name == *name)).await;
         let seen = BudgetsSeen { policy: Arc::clone(policy), at: Instant::now(), list: list.clone() };
         lists.insert(name.cloned(), seen);
         list
     }
 
     /// Looks at the budgets that are wanted. Those that were left out are counted.
-    async fn look(
-        &self,
-        policy: &Policy,
-        wanted: impl Fn(&Budget) -> bool,
-        known: &mut HashMap<BudgetId, TakeAnswer>,
-    ) -> BudgetList {
+    async fn look(&self, policy: &Policy, wanted: impl Fn(&Budget) -> bool) -> BudgetList {
         if !policy.budgets.iter().any(&wanted) {
             return BudgetList { budgets: Vec::new(), omitted: 0 };
         }
@@ -162,17 +134,11 @@ impl BudgetsShown {
         if let Some(error) = error {
             tracing::debug!("budgets could not be looked at: {error}");
         }
-        if known.len() > 2 * MOST_ROWS {
-            known.clear();
-        }
         let view = |((budget, BudgetUse { id, .. }), answer): ((&Budget, BudgetUse), Option<TakeAnswer>)| {
             let state = states.get(&id).copied();
             let view = match answer {
-                Some(answer) => {
-                    known.insert(id.clone(), answer);
-                    LimitView::of_budget(budget, &id, &answer, now)
-                }
-                None => LimitView::of_silent(budget, &id, known.get(&id).copied(), state.and_then(|one| one.used)),
+                Some(answer) => LimitView::of_budget(budget, &id, &answer, now),
+                None => LimitView::of_silent(budget, &id, state.and_then(|one| one.used)),
             };
             LimitView { held: Some(state.map_or(0, |state| state.held)), ..view }
         };
@@ -181,6 +147,10 @@ impl BudgetsShown {
 }
 
 impl ShownLimit for BudgetsShown {
+    fn kind(&self) -> LimitKind {
+        LimitKind::Budget
+    }
+
     fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
         Box::pin(async move {
             let BudgetList { budgets, omitted } = self.all().await;
@@ -189,9 +159,9 @@ impl ShownLimit for BudgetsShown {
         })
     }
 
-    fn degraded(&self) -> Vec<Degradation> {
+    fn degraded(&self) -> Vec<(Duration, String)> {
         let unavailable = self.unavailable.load();
-        let Some(since) = unavailable.iter().map(|(_, since)| *since).min() else { return Vec::new() };
+        let Some(since) = unavailable.values().copied().min() else { return Vec::new() };
         let named: Vec<String> = unavailable.iter().take(MOST_NAMED).map(|(id, _)| id.to_string()).collect();
         let more = match unavailable.len().saturating_sub(MOST_NAMED) {
             0 => String::new(),
@@ -202,19 +172,17 @@ impl ShownLimit for BudgetsShown {
              wait, or follow on_unavailable",
             named.join(", ")
         );
-        vec![Degradation::lasting(Degraded::Budgets, SystemClock.passed().saturating_sub(since), message)]
+        vec![(SystemClock.passed().saturating_sub(since), message)]
     }
 }
 
 /// A budget's own id, or those of the campaigns that this process knows.
-fn ids(budget: &Budget, states: &BTreeMap<&BudgetId, &BudgetState>) -> impl Iterator<Item = BudgetId> {
-    let every = BudgetId { name: Arc::clone(&budget.name), campaign: None };
+fn ids(budget: &Budget, states: &BTreeMap<&BudgetId, &BudgetState>) -> Vec<BudgetId> {
     let campaigns = states.keys().filter(|id| id.name == budget.name && id.campaign.is_some());
-    let ids: Vec<BudgetId> = match budget.scope {
-        Scope::Every => vec![every],
+    match budget.scope {
+        Scope::Every => vec![BudgetId { name: Arc::clone(&budget.name), campaign: None }],
         Scope::SameCampaign => campaigns.map(|id| (*id).clone()).collect(),
-    };
-    ids.into_iter()
+    }
 }
 
 /// How budgets stand that an intent would take from, as `weir explain` reports them.
@@ -224,7 +192,7 @@ pub fn budgets_of(policy: &Policy, uses: &[BudgetUse], looked: &Looked, now: Tim
         let budget = policy.budgets.iter().find(|budget| budget.name == used.id.name)?;
         Some(match answer {
             Some(answer) => LimitView::of_budget(budget, &used.id, answer, now),
-            None => LimitView::of_silent(budget, &used.id, None, None),
+            None => LimitView::of_silent(budget, &used.id, None),
         })
     };
     uses.iter().zip(&looked.answers).filter_map(view).collect()
@@ -264,13 +232,18 @@ mod tests {
         Arc::new(parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap())
     }
 
-    #[tokio::test]
-    async fn however_many_ask_the_ledger_is_looked_at_now_and_then() {
+    /// What is shown of these budgets of a process that has decided nothing.
+    fn shown(names: &[&str], ledger: Arc<Counting>) -> BudgetsShown {
         let embedded = EmbeddedLedger::new("test", || SystemClock.now());
         let (keeper, budgets) = BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
         tokio::spawn(keeper.run());
-        let (ledger, in_force) = (Arc::new(Counting::default()), Refreshed::new(policy(&["a", "b"])));
-        let desk = Arc::new(BudgetsShown::new(in_force, budgets, Arc::<Counting>::clone(&ledger)));
+        BudgetsShown::new(Refreshed::new(policy(names)), budgets, ledger)
+    }
+
+    #[tokio::test]
+    async fn however_many_ask_the_ledger_is_looked_at_now_and_then() {
+        let ledger = Arc::new(Counting::default());
+        let desk = Arc::new(shown(&["a", "b"], Arc::<Counting>::clone(&ledger)));
         let begun = Instant::now();
         let mut asking = JoinSet::new();
         for _ in 0..100 {
@@ -290,10 +263,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_policy_is_looked_up_at_once() {
-        let embedded = EmbeddedLedger::new("test", || SystemClock.now());
-        let (keeper, budgets) = BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
-        tokio::spawn(keeper.run());
-        let desk = BudgetsShown::new(Refreshed::new(policy(&["a"])), budgets, Arc::new(Counting::default()));
+        let desk = shown(&["a"], Arc::default());
         assert_eq!(desk.all().await.budgets.len(), 1);
         assert_eq!(desk.seen(&policy(&["a", "b", "c"]), None).await.budgets.len(), 3);
     }

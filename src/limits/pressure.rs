@@ -11,11 +11,8 @@ use weir_worker::{
     refresh::Refreshed,
 };
 
-use super::{Adding, LimitRows, LimitView, ShownLimit};
-use crate::{
-    http::{Degradation, Degraded},
-    metrics::Metrics,
-};
+use super::{Adding, LimitKind, LimitRows, LimitView, ShownLimit};
+use crate::metrics::Metrics;
 
 /// What is shown of pressure: its task knows how it stands.
 pub struct PressureShown {
@@ -64,13 +61,20 @@ impl PressureShown {
             return PressureFound::NoRule;
         }
         match &*self.status.seen() {
-            Some(seen) => PressureFound::Seen(Box::new(PressureView::new(seen, SystemClock.passed()))),
+            Some(seen) => {
+                let silence = self.status.unsynced();
+                PressureFound::Seen(Box::new(PressureView::new(seen, silence.as_ref().as_ref(), SystemClock.passed())))
+            }
             None => PressureFound::NotReadYet,
         }
     }
 }
 
 impl ShownLimit for PressureShown {
+    fn kind(&self) -> LimitKind {
+        LimitKind::Pressure
+    }
+
     fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
         if let PressureFound::Seen(view) = self.found() {
             rows.add(&view);
@@ -78,7 +82,7 @@ impl ShownLimit for PressureShown {
         Box::pin(ready(()))
     }
 
-    fn degraded(&self) -> Vec<Degradation> {
+    fn degraded(&self) -> Vec<(Duration, String)> {
         let unsynced = self.status.unsynced();
         let Some(Silence { since, why }) = &*unsynced else { return Vec::new() };
         let lasts = SystemClock.passed().saturating_sub(*since);
@@ -90,7 +94,7 @@ impl ShownLimit for PressureShown {
              nobody else comes in after {} s",
             MEMBER_FOR.as_secs()
         );
-        vec![Degradation::lasting(Degraded::Pressure, lasts, message)]
+        vec![(lasts, message)]
     }
 
     fn note(&self, metrics: &Metrics) {
@@ -109,10 +113,10 @@ impl ShownLimit for PressureShown {
 
 impl PressureView {
     /// When so much has passed by the monotonic clock.
-    fn new(seen: &PressureSeen, passed: Duration) -> Self {
+    fn new(seen: &PressureSeen, silence: Option<&Silence>, passed: Duration) -> Self {
         let throttled =
             seen.throttling.then_some("throttling: intents that it applies to are approved for active users only");
-        let silent = seen.unsynced.as_ref().map(|silence| silence.why.clone());
+        let silent = silence.map(|silence| silence.why.clone());
         let bare = LimitView::of_pressure(seen.max_active_users, seen.window_minutes).used(Some(seen.active_users));
         let shared = LimitView {
             held: Some(seen.places),
@@ -141,12 +145,12 @@ mod tests {
             members: 2,
             places: 3,
             synced_at: Duration::from_millis(4_500),
-            unsynced: Some(Silence { since: Duration::from_secs(5), why: "no answer".to_owned() }),
         };
-        let view = PressureView::new(&seen, Duration::from_secs(6));
+        let silence = Silence { since: Duration::from_secs(5), why: "no answer".to_owned() };
+        let view = PressureView::new(&seen, Some(&silence), Duration::from_secs(6));
         assert_eq!((view.sync_age_s, &*view.shared.span.to_string()), (1.5, "in any 1h 30m"));
         assert_eq!((view.shared.why.as_deref(), view.shared.available), (Some("no answer"), false));
         // A turn that ended after the clock was read.
-        assert!(PressureView::new(&seen, Duration::from_secs(1)).sync_age_s <= 0.0);
+        assert!(PressureView::new(&seen, None, Duration::from_secs(1)).sync_age_s <= 0.0);
     }
 }

@@ -1,12 +1,7 @@
 //! Routes: intents per second, as delivery takes them.
 
-use std::{
-    future::ready,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{future::ready, sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
 use prometheus_client::metrics::family::Family;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,26 +13,15 @@ use weir_core::{
     policy::Policy,
     ports::Clock as _,
 };
-use weir_worker::{
-    clock::SystemClock,
-    pressure::REPORTED_AFTER,
-    refresh::Refreshed,
-    routes::{RouteSeen, RoutesStatus},
-};
+use weir_worker::{clock::SystemClock, pressure::REPORTED_AFTER, refresh::Refreshed};
 
 use super::{Adding, LimitKind, LimitRows, LimitSpan, LimitView, ShownLimit};
-use crate::{
-    http::{Degradation, Degraded},
-    metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring},
-};
+use crate::metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring};
 
 /// What is shown of routes: their tasks know how they stand.
 pub struct RoutesShown {
     pub(super) policy: Arc<Refreshed<Policy>>,
-    pub(super) status: RoutesStatus,
     pub(super) routes: Arc<Routes>,
-    /// The routes that were closed or unknown at the last look, and since when.
-    pub(super) closed: ArcSwap<Vec<(Arc<str>, Instant)>>,
 }
 
 /// How a route stands, over all instances, as this one knows.
@@ -75,42 +59,26 @@ pub struct RouteView {
 }
 
 impl RoutesShown {
-    /// Those that are degraded at a moment, and what has passed by then of the monotonic clock.
-    fn degraded_at(&self, now: Instant, passed: Duration) -> Vec<Degradation> {
-        let (before, seen) = (self.closed.load_full(), self.status.seen());
-        let overdue = |name: &str| self.routes.find(name).map_or(0, |route| route.overdue());
-        let is_held_up =
-            |name: &str, seen: &RouteSeen| seen.throttle.is_closed() || seen.behind.is_some() || overdue(name) > 0;
-        let is_degraded =
-            |(name, seen): &&(Arc<str>, Arc<RouteSeen>)| is_held_up(name, seen) || is_in_trouble(seen, passed);
-        // Of anything else it is only known at which look it was so first.
-        let silent = |name: &str, seen: &RouteSeen| {
-            let since = seen.silent_since.filter(|_| !is_held_up(name, seen))?;
-            now.checked_sub(passed.saturating_sub(since))
-        };
-        let known = |name: &str| before.iter().find(|(known, _)| **known == *name).map(|(_, since)| *since);
-        let since = |name: &str, seen: &RouteSeen| silent(name, seen).or_else(|| known(name)).unwrap_or(now);
-        let closed: Vec<_> =
-            seen.iter().filter(is_degraded).map(|(name, seen)| (name, seen, since(name, seen))).collect();
-        self.closed.store(Arc::new(closed.iter().map(|(name, _, since)| (Arc::clone(name), *since)).collect()));
-        let message = |name: &str, seen: &RouteSeen| format!("{}{}", message(name, seen), too_long(overdue(name)));
-        let degraded = |(name, seen, since): (&Arc<str>, &Arc<RouteSeen>, Instant)| {
-            Degradation::lasting(Degraded::Route, since.elapsed(), message(name, seen))
-        };
-        closed.into_iter().map(degraded).collect()
+    /// The routes that have been looked at, in the order of the policy.
+    fn known(&self) -> Vec<(Arc<RouteState>, Arc<RouteKnown>)> {
+        let policy = self.policy.current();
+        let states = policy.routes.iter().filter_map(|route| self.routes.find(&route.name));
+        let known = states.filter_map(|state| state.known().map(|known| (state, known)));
+        known.filter(|(_, known)| known.rule.is_some()).collect()
     }
 
-    /// The routes that have been looked at, in the order of the policy.
+    /// How the routes stand that have been looked at, in the order of the policy.
     #[must_use]
     pub fn views(&self) -> Vec<RouteView> {
-        let (seen, policy) = (self.status.seen(), self.policy.current());
-        let of = |name: &Arc<str>| seen.iter().find(|(known, _)| known == name);
-        let found = policy.routes.iter().filter_map(|route| of(&route.name));
-        found.map(|(name, seen)| RouteView::new(name, seen)).collect()
+        self.known().iter().map(|(state, known)| RouteView::new(&state.name, known)).collect()
     }
 }
 
 impl ShownLimit for RoutesShown {
+    fn kind(&self) -> LimitKind {
+        LimitKind::Route
+    }
+
     fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
         self.views().iter().for_each(|view| rows.add(view));
         Box::pin(ready(()))
@@ -118,32 +86,37 @@ impl ShownLimit for RoutesShown {
 
     /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
     /// partitions behind, or in which intents have waited for too long.
-    fn degraded(&self) -> Vec<Degradation> {
-        self.degraded_at(Instant::now(), SystemClock.passed())
+    fn degraded(&self) -> Vec<(Duration, String)> {
+        let passed = SystemClock.passed();
+        let degraded = self.known().into_iter().filter_map(|(state, known)| {
+            let lasts = passed.saturating_sub(degraded_since(&known, passed)?);
+            Some((lasts, message(&state, &known)))
+        });
+        degraded.collect()
     }
 
     fn note(&self, metrics: &Metrics) {
         let figures: [(&Family<OfRouteLabel, RealGauge>, RouteFigure); 7] = [
-            (&metrics.route_permits, |seen, _| Some(seen.permits as f64)),
-            (&metrics.route_lag, |seen, _| seen.known.lag.map(|lag| lag as f64)),
-            (&metrics.route_waiting, |seen, _| Some(seen.known.waiting() as f64)),
+            (&metrics.route_permits, |known, _| Some(known.grant.permits as f64)),
+            (&metrics.route_lag, |known, _| known.lag.map(|lag| lag as f64)),
+            (&metrics.route_waiting, |known, _| Some(known.waiting() as f64)),
             (&metrics.route_overdue, |_, state| Some(state.overdue() as f64)),
-            (&metrics.route_drain_rate, |seen, _| Some(seen.known.drain_per_s)),
-            (&metrics.route_expected_wait, |seen, _| Some(seen.known.expected_wait_ms() as f64 / 1e3)),
-            (&metrics.route_oldest_waiting, |seen, _| oldest_s(&seen.known)),
+            (&metrics.route_drain_rate, |known, _| Some(known.drain_per_s)),
+            (&metrics.route_expected_wait, |known, _| Some(seconds(known.expected_wait_ms()))),
+            (&metrics.route_oldest_waiting, |known, _| oldest_s(known)),
         ];
         figures.iter().for_each(|(family, _)| family.clear());
         metrics.route_throttled.clear();
-        for (name, seen) in self.status.seen() {
-            let (label, state) = (OfRouteLabel { route: name.to_string() }, self.routes.state(&name));
+        for (state, known) in self.known() {
+            let label = OfRouteLabel { route: state.name.to_string() };
             for (family, figure) in figures {
-                if let Some(figure) = figure(&seen, &state) {
+                if let Some(figure) = figure(&known, &state) {
                     family.get_or_create(&label).set(figure);
                 }
             }
             bring(&metrics.waiting.get_or_create(&label), state.queued());
-            if seen.throttle != Throttle::No {
-                let throttled = ThrottledLabels { route: name.to_string(), why: seen.throttle.as_str() };
+            if known.throttle != Throttle::No {
+                let throttled = ThrottledLabels { route: label.route, why: known.throttle.as_str() };
                 metrics.route_throttled.get_or_create(&throttled).set(1);
             }
         }
@@ -151,32 +124,20 @@ impl ShownLimit for RoutesShown {
 }
 
 impl RouteView {
-    fn new(name: &str, seen: &RouteSeen) -> Self {
-        let RouteSeen {
-            known,
-            ceiling_per_s,
-            permits,
-            reserved,
-            held_by_others,
-            members,
-            throttle: _,
-            trouble,
-            silent_since: _,
-            behind,
-        } = seen;
+    fn new(name: &str, known: &RouteKnown) -> Self {
         let shared = LimitView {
-            held: Some(*permits),
-            leased: Some(permits + held_by_others),
-            members: Some(*members),
-            why: trouble.as_ref().or(behind.as_ref()).or(known.why.as_ref()).cloned(),
-            available: trouble.is_none(),
-            ..LimitView::bare(LimitKind::Route, name, *ceiling_per_s, LimitSpan::second())
+            held: Some(known.grant.permits),
+            leased: Some(known.grant.permits + known.grant.held_by_others),
+            members: Some(known.grant.members),
+            why: known.why.clone(),
+            available: known.available,
+            ..LimitView::bare(LimitKind::Route, name, known.ceiling_per_s, LimitSpan::second())
         };
         Self {
             shared,
             drain_per_s: known.drain_per_s,
-            registered_per_s: known.registered_per_s,
-            reserved: *reserved,
+            registered_per_s: known.grant.registered_per_s,
+            reserved: known.reserved,
             lag: known.lag,
             waiting: known.waiting(),
             waiting_by_partition: known.waiting.clone(),
@@ -190,88 +151,50 @@ fn seconds(ms: u64) -> f64 {
     Duration::from_millis(ms).as_secs_f64()
 }
 
-/// Whether it has a trouble that people are to hear of. Turns without an answer are none at once, as for pressure: the next one may have one.
-fn is_in_trouble(seen: &RouteSeen, passed: Duration) -> bool {
-    let is_late = seen.silent_since.is_none_or(|since| passed.saturating_sub(since) >= REPORTED_AFTER);
-    seen.trouble.is_some() && is_late
+/// Since when people are to hear of it, by the monotonic clock; `None`: they are not. Turns without an answer are no trouble at once, as for
+/// pressure: the next one may have one.
+fn degraded_since(known: &RouteKnown, passed: Duration) -> Option<Duration> {
+    let silent_since = known.silent_since.filter(|since| passed.saturating_sub(*since) >= REPORTED_AFTER);
+    known.held_up_since.into_iter().chain(silent_since).min()
 }
 
 /// A figure of a route; `None`: it is not known, and not shown.
-type RouteFigure = fn(&RouteSeen, &RouteState) -> Option<f64>;
+type RouteFigure = fn(&RouteKnown, &RouteState) -> Option<f64>;
 
 /// How long the oldest intent has waited, in seconds; 0: none waits.
 fn oldest_s(known: &RouteKnown) -> Option<f64> {
-    let oldest_ms = known.oldest_waiting_ms.or((known.waiting() == 0).then_some(0))?;
-    Some(oldest_ms as f64 / 1e3)
+    known.oldest_waiting_ms.or((known.waiting() == 0).then_some(0)).map(seconds)
 }
 
-fn message(name: &str, seen: &RouteSeen) -> String {
-    let RouteSeen { known, trouble, behind, .. } = seen;
-    let why = [trouble, behind, &known.why].into_iter().flatten().next().map_or("not known", String::as_str);
-    format!("the route {name} takes about {:.0} intents per second, {} wait: {why}", known.drain_per_s, known.waiting())
-}
-
-/// What is said of intents that have waited for too long.
-fn too_long(overdue: u64) -> String {
-    match overdue {
+fn message(state: &RouteState, known: &RouteKnown) -> String {
+    let (name, why) = (&state.name, known.why.as_deref().unwrap_or("not known"));
+    // That intents have waited for too long is said beside why.
+    let too_long = match state.overdue() {
         0 => String::new(),
         overdue => format!("; {overdue} have waited for more than 72 h, and are suppressed as capacity"),
-    }
+    };
+    let (drain_per_s, waiting) = (known.drain_per_s, known.waiting());
+    format!("the route {name} takes about {drain_per_s:.0} intents per second, {waiting} wait: {why}{too_long}")
 }
 
 #[cfg(test)]
 mod tests {
-    use weir_core::{basis::document::Format, policy::file::parse_policy};
-
     use super::*;
 
-    fn seen(trouble: Option<&str>, silent_since: Option<Duration>) -> RouteSeen {
-        RouteSeen {
-            known: RouteKnown::default(),
-            ceiling_per_s: None,
-            permits: 0,
-            reserved: 0,
-            held_by_others: 0,
-            members: 1,
-            throttle: Throttle::No,
-            trouble: trouble.map(str::to_owned),
-            silent_since,
-            behind: None,
-        }
-    }
-
     #[test]
-    fn a_route_is_in_trouble_once_its_permits_have_not_been_shared_for_a_while_and_at_once_for_another_reason() {
+    fn a_route_is_degraded_at_once_where_it_is_held_up_and_after_a_while_where_its_permits_are_not_shared() {
         let s = Duration::from_secs;
-        for (trouble, silent_since, passed, expected) in [
-            (None, None, s(100), false),
-            (Some("the offsets are not known"), None, s(100), true),
-            (Some("the permits are not shared"), Some(s(96)), s(100), false),
-            (Some("the permits are not shared"), Some(s(95)), s(100), true),
+        for (held_up_since, silent_since, expected) in [
+            (None, None, None),
+            (Some(100), None, Some(100)),
+            (None, Some(96), None),
+            (None, Some(95), Some(95)),
+            (Some(99), Some(90), Some(90)),
+            (Some(80), Some(90), Some(80)),
         ] {
-            let seen = seen(trouble, silent_since);
-            assert_eq!(is_in_trouble(&seen, passed), expected, "{seen:?}");
-        }
-    }
-
-    #[test]
-    fn a_route_whose_permits_are_not_shared_is_degraded_since_then_and_another_one_since_it_was_first_seen_to_be() {
-        let (s, now) = (Duration::from_secs, Instant::now());
-        let text = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
-        let policy = Arc::new(parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap());
-        let silent = seen(Some("the permits are not shared"), Some(s(90)));
-        let behind = RouteSeen { behind: Some("a partition is behind".to_owned()), ..silent.clone() };
-        for (looks, ago_ms) in [([&silent, &silent], 10_000), ([&silent, &behind], 10_000), ([&behind, &behind], 0)] {
-            let (status, routes) = (RoutesStatus::default(), Routes::new());
-            let policy = Refreshed::new(Arc::clone(&policy));
-            let health = RoutesShown { policy, status, routes, closed: ArcSwap::default() };
-            for look in looks {
-                health.status.set(&"email".into(), look.clone());
-                let degraded = health.degraded_at(now, s(100));
-                assert!(degraded[0].since <= SystemClock.now().plus(-ago_ms), "{degraded:?}");
-                let since = health.closed.load()[0].1;
-                assert_eq!(now - since, Duration::from_millis(ago_ms.unsigned_abs()), "{degraded:?}");
-            }
+            let (held_up_since, silent_since) = (held_up_since.map(s), silent_since.map(s));
+            let known = RouteKnown { held_up_since, silent_since, ..RouteKnown::default() };
+            assert_eq!(degraded_since(&known, s(100)), expected.map(s), "{known:?}");
         }
     }
 }

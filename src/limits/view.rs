@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_core::{
-    basis::{document::value::in_words, time::Time},
+    basis::{document::value::in_words, time::Time, words},
     limit::{
         budget::{Budget, BudgetId, BudgetSpan, ledger::TakeAnswer},
         pressure::PressureRule,
@@ -13,18 +13,20 @@ use weir_core::{
     },
 };
 
-/// What is limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LimitKind {
-    /// What may be approved, in costs.
-    Budget,
-    /// The users who are active.
-    Pressure,
-    /// Intents per second, as delivery takes them.
-    Route,
-    /// Admissions per second, as the instances of a service have registered.
-    Service,
+words! {
+    /// What is limited.
+    #[derive(Serialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum LimitKind {
+        /// What may be approved, in costs.
+        Budget = "budget",
+        /// The users who are active.
+        Pressure = "pressure",
+        /// Intents per second, as delivery takes them.
+        Route = "route",
+        /// Admissions per second, as the instances of a service have registered.
+        Service = "service",
+    }
 }
 
 /// What a limit counts over.
@@ -72,19 +74,6 @@ pub struct LimitView {
     pub why: Option<String>,
     /// Whether what it is kept in answers; else the figures are the last that are known, and `why` says why.
     pub available: bool,
-}
-
-impl LimitKind {
-    /// The word for it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Budget => "budget",
-            Self::Pressure => "pressure",
-            Self::Route => "route",
-            Self::Service => "service",
-        }
-    }
 }
 
 /// In words: `in any 1h`, `per day`, `in total`.
@@ -156,12 +145,10 @@ impl LimitView {
         Self { leased: Some(leased), free_at, why, available: true, ..Self::of_id(budget, id, Some(used)) }
     }
 
-    /// A budget whose ledger does not answer: as it answered `before`, else as far as the leases of this process know what is used.
+    /// A budget whose ledger does not answer. `used`: what it answered last when this process took a lease.
     #[must_use]
-    pub fn of_silent(budget: &Budget, id: &BudgetId, before: Option<TakeAnswer>, used: Option<u64>) -> Self {
-        let why = Some("cannot be read from Redis".to_owned());
-        let leased = before.map(|answer| answer.leased);
-        Self { leased, why, ..Self::of_id(budget, id, before.map(|answer| answer.used).or(used)) }
+    pub fn of_silent(budget: &Budget, id: &BudgetId, used: Option<u64>) -> Self {
+        Self { why: Some("cannot be read from Redis".to_owned()), ..Self::of_id(budget, id, used) }
     }
 
     fn of_id(budget: &Budget, id: &BudgetId, used: Option<u64>) -> Self {

@@ -246,7 +246,7 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
     let all = |_: usize| json!({"channel": format!("c{}", &on_it[0][1..])});
     publish(&scene, "during", 60, &all(0));
     wait_until(DEADLINE, "the status names it", || {
-        let entry = wait_degraded(&worker, "budgets");
+        let entry = wait_degraded(&worker, "budget");
         let message = entry["message"].as_str().unwrap();
         assert!(message.contains("on_unavailable") && !elsewhere.iter().any(|name| message.contains(*name)), "{entry}");
         message.contains(on_it[0].as_str())

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir::{
-    activity::ActivityReports,
     config::HttpSettings,
     deferred::DeferredCount,
-    http::{self, Answering, DecisionMode, Degradation, Health, Queries, Sources},
+    http::{self, ActivityReports, Answering, DecisionMode, Degradation, Health, Queries, Sources},
     limits::{BudgetsShown, LedgerPool, LimitsDesk},
     metrics::Metrics,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
@@ -29,7 +28,6 @@ use weir_worker::{
     clock::{ComparedClock, SystemClock},
     pressure::PressureStatus,
     refresh::Refreshed,
-    routes::RoutesStatus,
 };
 
 use crate::{client::Client, support::DEADLINE};
@@ -84,7 +82,7 @@ pub fn one_user() -> SegmentSet {
 }
 
 /// The limits of a policy, with an empty ledger and no leases.
-fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) -> LimitsDesk {
+fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: Arc<Routes>) -> LimitsDesk {
     let ledger = EmbeddedLedger::new("test", || SystemClock.now());
     let looked_at = ledger.clone();
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::new(Metrics::default()));
@@ -92,7 +90,7 @@ fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) 
     let ledger = Arc::new(LedgerPool::new(move || looked_at.clone()));
     let policy = Refreshed::new(Arc::clone(policy));
     let budgets = BudgetsShown::new(Arc::clone(&policy), budgets, ledger);
-    LimitsDesk::new(&policy, budgets, pressure, (routes, Routes::new()))
+    LimitsDesk::new(&policy, budgets, pressure, routes)
 }
 
 /// Services in memory, none of which is registered.
@@ -117,7 +115,7 @@ pub struct Server {
 pub struct Shown {
     pub deferred: Option<DeferredCount>,
     pub pressure: PressureStatus,
-    pub routes: RoutesStatus,
+    pub routes: Arc<Routes>,
     /// Who is active, where users are noted.
     pub noted: Option<Arc<Pressure>>,
 }
@@ -158,7 +156,7 @@ impl Server {
             };
             let activity = ActivityReports {
                 policy: Refreshed::new(Arc::clone(&policy)),
-                pressure,
+                pressure: pressure.unwrap_or_else(|| Pressure::new().0),
                 clock: ComparedClock::alone(SystemClock),
                 metrics: Arc::clone(&metrics),
             };

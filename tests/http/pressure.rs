@@ -24,7 +24,6 @@ pub fn seen(active_users: u64, throttling: bool) -> PressureSeen {
         members: 3,
         places: 6_100,
         synced_at: SystemClock.passed(),
-        unsynced: None,
     }
 }
 
@@ -56,7 +55,7 @@ fn it_is_shown_how_pressure_stands_and_since_when_it_is_not_synced() {
     assert!(shown["sync_age_s"].as_f64() > Some(age_s), "{shown}");
 
     let unsynced = Some(Silence { since: SystemClock.passed(), why: "127.0.0.1:1: no answer".to_owned() });
-    status.set(Some(PressureSeen { unsynced, ..seen(49_900, true) }), None);
+    status.set(Some(seen(49_900, true)), unsynced);
     let shown = server.client.get("/v1/pressure").json();
     assert_eq!((&shown["available"], &shown["why"]), (&json!(false), &json!("127.0.0.1:1: no answer")), "{shown}");
 

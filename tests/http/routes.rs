@@ -1,14 +1,21 @@
 //! `GET /v1/routes`, and on the page its rows and that of the active users: the pace of each route, what waits for it, and why.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use weir_core::{
-    limit::route::{pace::Throttle, routes::RouteKnown},
+    basis::document::Format,
+    limit::route::{
+        pace::Throttle,
+        permits::PermitGrant,
+        routes::{RouteKnown, Routes},
+    },
+    policy::file::parse_policy,
     ports::Clock as _,
 };
 use weir_worker::{
     clock::SystemClock,
     pressure::{PressureSeen, PressureStatus, Silence},
-    routes::{RouteSeen, RoutesStatus},
 };
 
 use crate::{
@@ -21,43 +28,39 @@ use crate::{
 const ROUTES: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"30s\"\nrate = 500\n\
                       [[routes]]\nname = \"push\"\nahead = \"30s\"\nrate = 900\n";
 
-/// What a keeper would show of a route that delivery holds back.
-fn held_back() -> RouteSeen {
-    let known = RouteKnown {
+/// What a keeper would know of a route that delivery holds back.
+fn held_back() -> RouteKnown {
+    let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{ROUTES}");
+    let mut policy = parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap();
+    RouteKnown {
+        rule: Some(policy.routes.remove(0).into()),
         drain_per_s: 480.0,
         lag: Some(14_200),
         waiting: vec![48_000, 0],
         oldest_waiting_ms: Some(75_000),
-        why: Some("delivery takes no more".to_owned()),
-        ..RouteKnown::default()
-    };
-    RouteSeen {
-        known,
         ceiling_per_s: Some(500),
-        permits: 210,
+        grant: PermitGrant { permits: 210, held_by_others: 260, members: 2, ..PermitGrant::default() },
         reserved: 40,
-        held_by_others: 260,
-        members: 2,
         throttle: Throttle::Lag,
-        trouble: None,
-        silent_since: None,
-        behind: None,
+        why: Throttle::Lag.in_words().map(str::to_owned),
+        available: true,
+        ..RouteKnown::default()
     }
 }
 
 #[test]
 fn it_is_shown_how_routes_stand_once_they_have_been_looked_at() {
-    let status = RoutesStatus::default();
-    let server = Server::showing(ROUTES, Shown { routes: status.clone(), ..Shown::default() });
+    let routes = Routes::new();
+    let server = Server::showing(ROUTES, Shown { routes: Arc::clone(&routes), ..Shown::default() });
     assert_eq!(server.client.get("/v1/routes").json(), json!([]));
-    status.set(&"email".into(), held_back());
+    routes.state("email").learn(held_back());
     let mut expected = json!([{"kind": "route", "name": "email", "per": "second", "limit": 500, "used": null, "left": null,
         "held": 210, "leased": 470, "members": 2, "free_at": null, "why": "delivery takes no more", "available": true,
         "drain_per_s": 480.0, "registered_per_s": null, "reserved": 40, "lag": 14_200, "waiting": 48_000,
         "waiting_by_partition": [48_000, 0], "oldest_waiting_s": 75.0, "expected_wait_s": 100.0}]);
     assert_eq!(server.client.get("/v1/routes").json(), expected);
-    let trouble = Some("the group is not known".to_owned());
-    status.set(&"email".into(), RouteSeen { trouble, ..held_back() });
+    let why = Some("the group is not known".to_owned());
+    routes.state("email").learn(RouteKnown { why, available: false, ..held_back() });
     (expected[0]["why"], expected[0]["available"]) = (json!("the group is not known"), json!(false));
     assert_eq!(server.client.get("/v1/routes").json(), expected);
     server.client.get("/v1/routes?x=1").problem(400, "query");
@@ -65,9 +68,8 @@ fn it_is_shown_how_routes_stand_once_they_have_been_looked_at() {
 
 #[test]
 fn the_page_has_a_row_for_the_active_users_and_one_for_each_route() {
-    let status = PressureStatus::default();
-    let routes = RoutesStatus::default();
-    let shown = Shown { pressure: status.clone(), routes: routes.clone(), ..Shown::default() };
+    let (status, routes) = (PressureStatus::default(), Routes::new());
+    let shown = Shown { pressure: status.clone(), routes: Arc::clone(&routes), ..Shown::default() };
     let server = Server::showing(&format!("{RULE}{ROUTES}"), shown);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -102,7 +104,7 @@ fn the_page_has_a_row_for_the_active_users_and_one_for_each_route() {
         assert_eq!(browser.faint().await, Vec::<Value>::new());
 
         let unsynced = Some(Silence { since: SystemClock.passed(), why: "no answer".to_owned() });
-        status.set(Some(PressureSeen { unsynced, ..seen(50_400, true) }), None);
+        status.set(Some(seen(50_400, true)), unsynced);
         browser.wait("it is not synced", &format!("return {state} === 'unknown: no answer'")).await;
         let shown = browser.text("#limits").await;
         assert!(shown.contains("not synced for "), "{shown}");
@@ -111,7 +113,7 @@ fn the_page_has_a_row_for_the_active_users_and_one_for_each_route() {
             "others brought them in: {shown}"
         );
 
-        routes.set(&"email".into(), held_back());
+        routes.state("email").learn(held_back());
         browser
             .wait("there is a row of the route", "return document.querySelectorAll('#limits td.bar').length === 2")
             .await;

@@ -57,17 +57,7 @@ pub(crate) fn ledger(options: &RedisOptions, opened: &Opened, holder: &str) -> R
 
 /// A turn for exactly so many tokens of a budget per day.
 pub(crate) fn turn(tokens: u64) -> TakeTurn {
-    TakeTurn {
-        span: rolling(DAY_MS),
-        limit: LIMIT,
-        need: tokens,
-        want: tokens,
-        unit: 1,
-        least: 1,
-        lease_ms: 5_000,
-        back: Vec::new(),
-        owed: Vec::new(),
-    }
+    TakeTurn { need: tokens, want: tokens, lease_ms: 5_000, ..TakeTurn::nothing(rolling(DAY_MS), LIMIT) }
 }
 
 /// A turn that wants nothing, and gives tokens back.
@@ -75,10 +65,10 @@ pub(crate) fn giving(back: &[GiveBack]) -> TakeTurn {
     TakeTurn { back: back.to_vec(), ..turn(0) }
 }
 
-/// All of the tokens that a turn was granted, while their lease lasts.
+/// All of the tokens that a turn was granted.
 pub(crate) fn all_of(turn: &TakeTurn, answer: &TakeAnswer) -> GiveBack {
     let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
-    GiveBack { span: turn.span, bucket, count_id, tokens, is_on_lease: true }
+    GiveBack { span: turn.span, bucket, count_id, tokens }
 }
 
 /// A turn that no holder has made.
@@ -332,10 +322,8 @@ async fn tokens_given_back_twice_or_of_nothing_make_nothing() {
     let all = all_of(&turn(10), &granted);
     // Of one that is counted: since when, and the last turn.
     let kept = || vec!["hweir-0", "s"];
-    let twice = vec![all.clone(), all.clone()];
-    for (name, back, expected) in
-        [("b", twice, kept()), ("b", vec![all.clone()], kept()), ("nobody's", vec![all], vec![])]
-    {
+    let twice = vec![all, all];
+    for (name, back, expected) in [("b", twice, kept()), ("b", vec![all], kept()), ("nobody's", vec![all], vec![])] {
         let answer = take(&mut ledger, name, &giving(&back)).await.unwrap();
         assert_eq!((answer.granted, answer.used, answer.leased), (0, 0, 0), "{name}");
         let mut fields = server.query::<Vec<String>>(&["HKEYS", &keyspace.budget_key(&budget(name))]).unwrap();

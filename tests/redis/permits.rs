@@ -48,7 +48,7 @@ pub(crate) fn turn(room: u64, want: u64) -> PermitTurn {
         unused: 0,
         recent: 0,
         rate: None,
-        slow: 1.0,
+        slow: 1_000,
         took: (0, 0),
         delivery: DELIVERY,
         rates: KeptRates::default(),
@@ -157,7 +157,7 @@ async fn all_members_take_the_least_factor_s_part_of_the_rate() {
     // Whatever the machine is busy with, both remain members.
     let lease = Duration::from_secs(600);
     let rated = |slow| PermitTurn { lease, rate: Some(1_000), room: None, slow, ..turn(0, 10_000) };
-    take(&mut a, PermitTurn { want: 0, ..rated(0.49) }).await;
-    take(&mut b, rated(1.0)).await;
-    takes_a_rate(&mut b, rated(1.0), 490).await;
+    take(&mut a, PermitTurn { want: 0, ..rated(490) }).await;
+    take(&mut b, rated(1_000)).await;
+    takes_a_rate(&mut b, rated(1_000), 490).await;
 }

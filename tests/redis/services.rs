@@ -27,10 +27,10 @@ async fn an_instance_is_registered_until_it_is_removed_or_does_not_renew() {
     assert_eq!(services.look(&email).await.unwrap(), None);
     for (instance_name, interval_ms) in [("one", 60_000), ("two", 60_000), ("short", 20)] {
         let registration = instance(500, interval_ms);
-        let registered = services.register(&email, &name(instance_name), &registration).await;
+        let registered = services.register(&email, &name(instance_name), Some(&registration)).await;
         assert!(registered.unwrap().taken);
     }
-    let other = services.register(&name("sms"), &name("one"), &instance(7, 60_000)).await.unwrap();
+    let other = services.register(&name("sms"), &name("one"), Some(&instance(7, 60_000))).await.unwrap();
     assert_eq!((other.total.instances, other.total.per_s), (1, 7), "services are apart");
     let two = patiently(Duration::from_secs(60), async || {
         let seen = services.look(&email).await.unwrap().unwrap();
@@ -38,13 +38,14 @@ async fn an_instance_is_registered_until_it_is_removed_or_does_not_renew() {
     });
     let seen = two.await.expect("the one that does not renew is gone");
     assert_eq!((seen.total.per_s, seen.total.timeout_ms), (1_000, 1_000));
-    let names: Vec<&str> = seen.instances.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<&str> = seen.instances.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["one", "two"]);
     // Three times the interval, from a moment ago on; twice would be 120 s.
-    assert!((120_001..=180_000).contains(&seen.instances[0].lives_for_ms), "{seen:?}");
+    let lives_for_ms = seen.instances[0].1.ends.millis() - seen.now.millis();
+    assert!((120_001..=180_000).contains(&lives_for_ms), "{seen:?}");
     for (instance_name, was) in [("two", true), ("two", false), ("short", false), ("one", true)] {
-        let removed = services.deregister(&email, &name(instance_name)).await.unwrap();
-        assert_eq!(removed, was, "{instance_name}");
+        let removed = services.register(&email, &name(instance_name), None).await.unwrap();
+        assert_eq!(removed.taken, was, "{instance_name}");
     }
     assert_eq!(services.look(&email).await.unwrap(), None);
     let key = opened.keyspace.service_key("email");
@@ -58,14 +59,14 @@ async fn a_service_has_so_many_instances_and_a_holder_so_many_bytes_of_ends_at_m
     let (server, options, opened) = own_keyspace().await;
     let ([mut a, mut b], email) = (["a", "b"].map(|holder| services(&options, &opened, holder)), name("email"));
     let key = opened.keyspace.service_key("email");
-    a.register(&email, &name("i0"), &instance(1, 60_000)).await.unwrap();
+    a.register(&email, &name("i0"), Some(&instance(1, 60_000))).await.unwrap();
     let value: String = server.query(&["HGET", &key, "i0"]).unwrap();
     let others: Vec<String> = (1..MAX_INSTANCES).map(|number| format!("i{number}")).collect();
     let fields = others.iter().flat_map(|other| [other.as_str(), value.as_str()]);
     let all: Vec<&str> = ["HSET", key.as_str()].into_iter().chain(fields).collect();
     server.query::<u64>(&all).unwrap();
     for (instance_name, taken) in [("one-more", false), ("i7", true)] {
-        let registered = a.register(&email, &name(instance_name), &instance(1, 60_000)).await.unwrap();
+        let registered = a.register(&email, &name(instance_name), Some(&instance(1, 60_000))).await.unwrap();
         assert_eq!((registered.taken, registered.total.instances), (taken, MAX_INSTANCES), "{instance_name}");
     }
 

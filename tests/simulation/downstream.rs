@@ -1,14 +1,16 @@
 //! What keepers see of the route: the offsets of its approved topic, partition by partition, as its consumers commit them, and the
 //! intents that wait for it.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use weir_core::{
     basis::time::Time,
     batch::record::{ApprovedTopic, Destination},
     limit::route::{
-        Route,
-        arrivals::Waiting,
+        Route, Waiting,
         pace::{Delivered, Lag, PartitionLag},
     },
 };
@@ -21,6 +23,7 @@ use super::{
     permits::{SharedBook, Standing},
     rings::{Log, Stored},
     sabotage::Sabotage,
+    time::wall,
 };
 
 /// The partitions of the route's approved topic.
@@ -50,7 +53,8 @@ pub struct Downstream {
     partitions: [Partition; PARTITIONS],
     /// How many of all outputs are counted in these.
     counted: usize,
-    waiting: Vec<Waiting>,
+    /// Of each partition, the first offset that waits, and when those were written that do.
+    waiting: Vec<(u64, Vec<Duration>)>,
     /// Rebalances of the groups that take permits.
     pub rebalances: u64,
     /// The policy has no route now.
@@ -131,8 +135,7 @@ impl Broker {
             let stored = self.rings.of((Log::Waiting, partition));
             let left = &stored[stored.partition_point(|stored| stored.record.offset < next)..];
             let is_there = |stored: &&Stored| self.is_open(stored.transaction) || self.is_committed(stored.transaction);
-            let from = u64::try_from(next).unwrap();
-            Waiting { from, end: from + left.iter().filter(is_there).count() as u64 }
+            (u64::try_from(next).unwrap(), left.iter().filter(is_there).map(|stored| stored.record.at).collect())
         };
         downstream.waiting = (0..self.partitions(Log::Waiting)).map(waits).collect();
     }
@@ -175,29 +178,39 @@ impl RouteOffsets for SimOffsets {
     fn look(&mut self) -> Looking<'_> {
         Box::pin(async move {
             let env = self.env.clone();
+            let began_at = env.passed();
             env.sleep(env.millis(1, 40)).await;
             if env.kafka_fails() {
                 env.sleep(env.millis(10, 4_000)).await;
-                lock(&self.book).looked(self.process, env.passed(), None);
+                lock(&self.book).looked(self.process, began_at, env.passed(), None);
                 let reason = "no reply (simulated)".to_owned();
                 return Offsets { lag: Err(reason.clone()), behind: Vec::new(), waiting: Err(reason) };
             }
             let (lags, standing, waiting) = {
                 let seen = lock(&self.downstream);
                 let standing = Standing { undelivered: seen.undelivered(), delivered: seen.delivered() };
-                (seen.lags(), standing, seen.waiting.clone())
+                let waiting =
+                    seen.waiting.iter().map(|(from, at)| Waiting { from: *from, end: from + at.len() as u64 });
+                (seen.lags(), standing, waiting.collect())
             };
             // The answer may be on its way for long.
             let slow = if env.kafka_fails() { env.millis(0, 2_500) } else { env.millis(1, 40) };
             env.sleep(slow).await;
-            lock(&self.book).looked(self.process, env.passed(), Some(standing));
+            lock(&self.book).looked(self.process, began_at, env.passed(), Some(standing));
             Offsets { lag: Ok(Some(self.lag(lags))), behind: Vec::new(), waiting: Ok(waiting) }
         })
     }
 
-    /// Nothing waits since before the first look: a restart forgets how old intents are.
-    fn waiting_since(&mut self, _: Time) -> AskingBack {
-        let waiting = lock(&self.downstream).waiting.clone();
-        Box::pin(async move { Ok(waiting.iter().map(|waiting| Some(waiting.from)).collect()) })
+    fn waiting_since(&mut self, time: Time) -> AskingBack {
+        let passed = self.env.passed();
+        // By a clock that is ahead, nothing was written before.
+        let ago_ms = u64::try_from(wall(passed).millis() - time.millis()).unwrap_or(u64::MAX);
+        let since = passed.saturating_sub(Duration::from_millis(ago_ms));
+        let first = |(from, written): &(u64, Vec<Duration>)| {
+            let before = written.partition_point(|at| *at < since);
+            (before < written.len()).then(|| from + before as u64)
+        };
+        let firsts = lock(&self.downstream).waiting.iter().map(first).collect();
+        Box::pin(async move { Ok(firsts) })
     }
 }

@@ -18,7 +18,6 @@ use weir_core::{
     ports::{Share, StoreError},
 };
 use weir_redis::RedisPermits;
-use weir_worker::routes::RoutesStatus;
 
 use super::{
     downstream::SharedDownstream,
@@ -27,7 +26,7 @@ use super::{
     script::Item,
 };
 
-/// A look at the offsets says nothing any more after so long: the constant `LOOK_HOLDS` of the route's keeper.
+/// A look at the offsets says nothing any more after so long, nor where it took longer: the constant `LOOK_HOLDS` of the route's keeper.
 const LOOK_HOLDS: Duration = Duration::from_secs(3);
 /// A rate is measured over so long at the least.
 const MEASURED_OVER: Duration = Duration::from_secs(1);
@@ -85,8 +84,10 @@ pub struct Book {
 pub type SharedBook = Arc<Mutex<Book>>;
 
 impl Book {
-    /// A process has looked at the offsets; `None`: it could not see them.
-    pub fn looked(&mut self, process: u64, at: Duration, found: Option<Standing>) {
+    /// A process has looked at the offsets, from when until when; `None`: it could not see them.
+    pub fn looked(&mut self, process: u64, began_at: Duration, at: Duration, found: Option<Standing>) {
+        // The process stood still while it looked: weir takes the lag as unknown, and measures nothing by it.
+        let found = found.filter(|_| at.saturating_sub(began_at) <= LOOK_HOLDS);
         let Some(Standing { undelivered, delivered }) = found else {
             self.seen_at.remove(&process);
             return;
@@ -155,7 +156,6 @@ pub struct Reached {
     pub book: SharedBook,
     /// The permits that the process holds, and how its keeper says that the route stands.
     pub state: Arc<RouteState>,
-    pub status: RoutesStatus,
 }
 
 /// The permits as a process takes turns at them.
@@ -193,10 +193,10 @@ impl SimPermits {
     fn begin(&mut self, number: TurnNumber, turn: &PermitTurn) -> usize {
         let is_repeated = std::mem::replace(&mut self.number, number) == number;
         let unused = if is_repeated { 0 } else { turn.unused };
-        let Reached { downstream, book, state, status } = &self.reached;
+        let Reached { downstream, book, state } = &self.reached;
         let (now, undelivered, mut book) = (self.env.passed(), lock(downstream).undelivered(), lock(book));
         // The keeper has shown what the last turn came to.
-        let kept = status.seen().first().map_or(0, |(_, seen)| seen.reserved);
+        let kept = state.known().map_or(0, |known| known.reserved);
         let taken_back = self.last.map_or(u64::MAX, |(place, left)| {
             book.turns[place].reserved = kept;
             self.untold + left + kept

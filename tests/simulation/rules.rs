@@ -4,14 +4,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::civil;
 use weir_core::{
-    basis::{current::Current, zone::Zone},
+    basis::{current::Current, document::Format},
     batch::decider::Decider,
     deferral::wheel::Wheel,
     history::decide::Scope,
     intent::class::Filter,
     policy::{
         Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection,
-        Unavailable,
+        Unavailable, file::parse_policy,
     },
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
@@ -33,6 +33,7 @@ use super::{
 pub const MOST: u32 = 6;
 
 pub const TOPIC: &str = "intents";
+const UNCAPPED: &str = "version = \"simulated\"\ndefault = { caps = \"unlimited\" }";
 /// The most users of a run.
 pub const USERS: u64 = 28;
 const HOUR_MS: i64 = 3600 * 1000;
@@ -354,8 +355,6 @@ pub fn policy(setting: &Setting, stop: Option<Stop>, rule: Rule) -> Policy {
     }
     let spread_ms = setting.deferring.and_then(|deferring| deferring.quiet);
     Policy {
-        version: "simulated".to_owned(),
-        timezone: Zone::utc(),
         segments: SEGMENTS.iter().map(|(name, _, limits)| ((*name).to_owned(), caps(*limits))).collect(),
         default: caps(Some(DEFAULT)),
         bypass: vec![bypass("receipt", Counts::No), bypass("alert", Counts::Yes)],
@@ -368,6 +367,7 @@ pub fn policy(setting: &Setting, stop: Option<Stop>, rule: Rule) -> Policy {
         defer_max_ms: setting.deferring.map_or(0, |deferring| deferring.max_ms),
         max_age_ms: setting.max_age_ms,
         mode: setting.mode,
+        ..parse_policy("p.toml", UNCAPPED, Format::Toml, DAY_MS).unwrap()
     }
 }
 

@@ -26,7 +26,7 @@ use weir_worker::{
     budgets::BudgetKeeper,
     lane::LaneError,
     pressure::PressureKeeper,
-    routes::{KeeperLinks, RouteTask, RoutesKeeper, RoutesStatus},
+    routes::{KeeperLinks, RouteTask, RoutesKeeper},
 };
 
 use super::{
@@ -314,15 +314,13 @@ impl World {
         assert_eq!(routes.state(delivery::ROUTE).topic, THE_ROUTE);
         let (downstream, book) = (Arc::clone(&self.broker.borrow().downstream), Arc::clone(&self.book));
         let offsets = SimOffsets::new(&self.env, number, (Arc::clone(&downstream), Arc::clone(&book)));
-        let status = RoutesStatus::default();
         let links = KeeperLinks {
             policy: Arc::clone(&self.keepers_policy),
             routes: Arc::clone(&routes),
             offsets: Arc::new(offsets),
             clock: process.clock.clone(),
-            status: status.clone(),
         };
-        let reached = Reached { downstream, book, state: routes.state(delivery::ROUTE), status };
+        let reached = Reached { downstream, book, state: routes.state(delivery::ROUTE) };
         let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
         let permits = move || SimPermits::new(&env, number, connect(), reached.clone());
         let of = Rc::clone(process);
@@ -359,7 +357,8 @@ impl World {
         let routes = self.keep_routes(&process, &stop);
         let reported = routes.clone().unwrap_or_default();
         let leave = CancellationToken::new();
-        let decider = Decider { held: HeldLimits { pressure: Some(pressure), routes }, ..self.decider.clone() };
+        let held = HeldLimits { pressure: Some(pressure), routes, ..HeldLimits::default() };
+        let decider = Decider { held, ..self.decider.clone() };
         let activity = spawn_local(process.run(activity.run(leave.clone())));
         let ledgers = self.keyspace.ledgers(&self.env, process.number, process.instance);
         let (keeper, budgets) = BudgetKeeper::new(ledgers, process.clock.clone(), Arc::new(Metrics::default()));

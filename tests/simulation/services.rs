@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 use tokio::task::spawn_local;
 use weir::metrics::Metrics;
 use weir_oracle::{
-    desk::{Admission, ServiceDesk, ServiceKeeper},
+    admissions::Admission,
+    desk::{ServiceDesk, ServiceKeeper},
     service::{Registration, ServiceName},
 };
 
@@ -153,7 +154,7 @@ async fn renew(world: Rc<World>, served: Served, instance: usize) {
         if let Some(desk) = desk {
             world.service.borrow_mut().registered.entry(instance).or_insert_with(|| env.passed());
             let service = service();
-            let registering = desk.register(&service, name.clone(), served.registration);
+            let registering = desk.register(&service, name.clone(), Some(served.registration));
             if let Some(Err(error)) = in_time(&env, registering).await {
                 env.note(|| format!("instance {instance} of the service is not registered: {error}"));
             }

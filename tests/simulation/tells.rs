@@ -110,7 +110,7 @@ impl SimLedger {
         let of = (self.process, budget.clone());
         let (span, bucket, count_id) = *told.last.get(&of)?;
         let tokens = told.unclear.remove(&of)?;
-        Some(GiveBack { span, bucket, count_id, tokens, is_on_lease: true })
+        Some(GiveBack { span, bucket, count_id, tokens })
     }
 
     /// The turn as the planted bugs make it.

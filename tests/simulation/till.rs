@@ -137,9 +137,7 @@ impl Account {
     fn take_back(&mut self, given_back: &str, since: i64) -> usize {
         let mut returned = 0;
         for given in given_back.split(' ').filter(|given| !given.is_empty()) {
-            let [of, tokens, count, _] = given.split(':').collect::<Vec<_>>()[..] else {
-                panic!("given back: {given}")
-            };
+            let [of, tokens, count] = given.split(':').collect::<Vec<_>>()[..] else { panic!("given back: {given}") };
             let held = self.tokens.entry(of.as_bytes().to_vec()).or_default();
             let back = (*held).min(tokens.parse().unwrap());
             if count.parse::<i64>() == Ok(since) && back > 0 {
@@ -239,9 +237,9 @@ impl Till {
                 let spent = field_at((now + width - 1) / width * width);
                 let left = |account: &Account| limit - account.used(kind, &spent, now - from);
                 if is_of_last_run {
-                    self.given_back += account.take_back(text(&args[14]), since);
+                    self.given_back += account.take_back(text(&args[15]), since);
                 }
-                account.owe(text(&args[15]), (now - since).max(0), (spent.as_slice(), left));
+                account.owe(text(&args[16]), (now - since).max(0), (spent.as_slice(), left));
                 let tokens = u64::try_from(granted).unwrap();
                 if granted > 0 {
                     *account.tokens.entry(field.clone()).or_default() += tokens;

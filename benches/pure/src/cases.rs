@@ -16,7 +16,7 @@ use weir_core::{
     intent::class::{Campaign, ClassNames, ClassNumbers, Kind},
     limit::{
         budget::{
-            lease::{Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
+            lease::{Claimed, Funded, Leases, Lender, Ticket},
             ledger::{CountId, TakeAnswer},
         },
         pressure::activity::{ActiveUsers, ActivityHash, Minute},
@@ -171,23 +171,13 @@ fn pressure<T>(what: impl Fn(&ActiveUsers, ActivityHash, Minute) -> T + 'static)
     })
 }
 
-/// Who has granted tokens: what is not spent is heard.
-struct Granter(mpsc::Sender<Unspent>);
-
-impl Lender for Granter {
-    fn take_back(&self, tokens: Unspent) {
-        self.0.send(tokens).expect("they are listened for");
-    }
-
-    fn charge(&self, _: Vec<Owed>) {}
-}
-
 /// The worker's whole work on a batch between poll and produce; a quarter of the batch is suppressed.
 fn whole(decider: Decider) -> Case {
     let batch = Shape::USUAL.batch();
     let mut leases = funded(&decider, &batch);
-    let (granter, unspent) = mpsc::channel();
-    let granter = Arc::new(Granter(granter));
+    let (back, unspent) = mpsc::channel();
+    // What is not spent is heard.
+    let granter: Lender = Arc::new(move |settling| back.send(settling).expect("it is listened for"));
     let decoded = decider.decode(&batch);
     let asked = asked_of(begun(&decider, &batch, &decoded), &mut leases, &granter);
     let answered: Vec<Option<Answer>> = answers(asked.requests(), Denied::AQuarter);
@@ -201,17 +191,17 @@ fn whole(decider: Decider) -> Case {
         asked.answer(answered.clone());
         let (mut decided, settlement) = asked.finish();
         drop(black_box(decided.outputs(&numbers)));
-        unspent.try_iter().for_each(|tokens| leases.put_back(&tokens, JUDGED_AT));
+        unspent.try_iter().for_each(|settling| leases.settle(settling, JUDGED_AT));
         black_box(settlement).committed();
         drop(black_box(progress_of(&batch)));
     })
 }
 
 /// A batch with the tokens that it needs.
-fn asked_of<'b>(gated: GatedBatch<'b, Batch>, leases: &mut Leases, granter: &Arc<Granter>) -> AskedBatch<'b, Batch> {
+fn asked_of<'b>(gated: GatedBatch<'b, Batch>, leases: &mut Leases, granter: &Lender) -> AskedBatch<'b, Batch> {
     let claim = gated.claim().map(Arc::clone);
     let funded = claim.map(|claim| match leases.claim(Ticket(0), &claim, JUDGED_AT) {
-        Claimed::Answered(answers) => Funded::new(claim, answers, Arc::<Granter>::clone(granter)),
+        Claimed::Answered(answers) => Funded::new(claim, answers, Arc::clone(granter)),
         Claimed::Pending => panic!("there are tokens"),
     });
     gated.ask(funded)

@@ -1,9 +1,9 @@
 //! The records of a batch: the same in every run.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use weir_core::{
-    basis::{current::Current, shard::UserHash, time::Time, zone::Zone},
+    basis::{current::Current, document::Format, shard::UserHash, time::Time},
     batch::{
         decider::Decider,
         record::{Headers, RecordView, Records},
@@ -18,7 +18,7 @@ use weir_core::{
         budget::{Budget, BudgetSpan, WhenUnavailable},
         pressure::{Pressure, PressureRule, PressureState},
     },
-    policy::{Action, Cap, CapWindow, Caps, Mode, Period, Policy, Selection},
+    policy::{Action, Period, Policy, Selection, file::parse_policy},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
 
@@ -209,37 +209,15 @@ pub fn three_budgets() -> Vec<Budget> {
 
 /// Four segments with two sliding caps each, and some of their users in them; and these budgets.
 pub fn decider(budgets: Vec<Budget>) -> Decider {
-    let cap = |name: &str, limit, text: &str, length_ms| Cap {
-        name: name.into(),
-        limit,
-        window: CapWindow::Sliding { length_ms, text: text.into() },
-        filter: Arc::new(Filter::default()),
-        scope: Scope::Every,
-        action: Action::Suppress,
+    let cap =
+        |name: &str, limit: u32, window: &str| format!("{{ name = {name:?}, limit = {limit}, window = {window:?} }}");
+    let segment = |(name, extra): (&&str, u32)| {
+        let (daily, weekly) = (cap("daily", 3 + extra, "24h"), cap("weekly", 10 + 2 * extra, "7d"));
+        format!("[segments.{name}]\ncaps = [{daily}, {weekly}]\n")
     };
-    let caps = |extra| {
-        let caps =
-            vec![cap("daily", 3 + extra, "24h", 86_400_000), cap("weekly", 10 + 2 * extra, "7d", 7 * 86_400_000)];
-        Arc::new(Caps::Limited(caps))
-    };
-    let segments: BTreeMap<String, Arc<Caps>> =
-        SEGMENTS.iter().zip(0_u32..).map(|(name, extra)| ((*name).to_owned(), caps(extra))).collect();
-    let policy = Policy {
-        version: "2026-11-20.1".to_owned(),
-        timezone: Zone::utc(),
-        segments,
-        default: Arc::new(Caps::Unlimited),
-        bypass: Vec::new(),
-        on_unavailable: Vec::new(),
-        quiet_hours: None,
-        stops: Vec::new(),
-        pressure: None,
-        budgets,
-        routes: Vec::new(),
-        defer_max_ms: 0,
-        max_age_ms: None,
-        mode: Mode::Enforce,
-    };
+    let segments: String = SEGMENTS.iter().zip(0..).map(segment).collect();
+    let text = format!("version = \"2026-11-20.1\"\n[default]\ncaps = \"unlimited\"\n{segments}");
+    let policy = Policy { budgets, ..parse_policy("policy.toml", &text, Format::Toml, 8 * 86_400_000).unwrap() };
     Decider::new("send-intents", Current::new(Arc::new(set())), Current::new(Arc::new(policy)))
 }
 

@@ -82,7 +82,7 @@ impl<'s> Ledger<'s> {
     ) -> Result<TakeAnswer> {
         let answer = self.book.turn(holder, number, turn, time(at)).context("a later turn was taken before")?;
         if self.is_checked() {
-            let TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed: _ } = turn;
+            let TakeTurn { span, limit, need, want, unit, least, lease_ms, held, back, owed: _ } = turn;
             let (kind, from, to) = match span {
                 SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
                 SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
@@ -92,7 +92,7 @@ impl<'s> Ledger<'s> {
             args.extend([EPOCH.to_owned(), time(at).millis().to_string()]);
             args.extend([kind.to_owned(), from.to_string(), to.to_string()]);
             args.extend([limit, need, want, unit, least].map(u64::to_string));
-            args.push(lease_ms.to_string());
+            args.extend([lease_ms.to_string(), held.to_string()]);
             // Nothing is owed, and it is no total of a campaign.
             args.extend([back.iter().map(given_back).collect::<Vec<_>>().join(" "), String::new(), "0".to_owned()]);
             let numbers = self.scripts.call(at, &args).context("take.lua")?;
@@ -112,11 +112,11 @@ impl<'s> Ledger<'s> {
     }
 }
 
-fn given_back(GiveBack { span, bucket, count_id: CountId(count), tokens, is_on_lease }: &GiveBack) -> String {
+fn given_back(GiveBack { span, bucket, count_id: CountId(count), tokens }: &GiveBack) -> String {
     let field = match span {
         SpanNow::Rolling { .. } => bucket.to_string(),
         SpanNow::Period { .. } => format!("p{bucket}"),
         SpanNow::Total => "t".to_owned(),
     };
-    format!("{field}:{tokens}:{count}:{}", u8::from(*is_on_lease))
+    format!("{field}:{tokens}:{count}")
 }

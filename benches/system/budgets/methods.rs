@@ -24,17 +24,7 @@ pub(super) fn one_call_per_intent(scene: &Scene, ledger: &mut Ledger<'_>) -> Res
     let (mut figures, mut approvals) = (Figures::default(), Approvals::new(scene));
     for ((at, _, arrival), number) in Load::new(scene).zip(1..) {
         let Arrival::Batch(intents) = arrival else { continue };
-        let turn = TakeTurn {
-            span: scene.span(at),
-            limit: scene.limit,
-            need: intents,
-            want: intents,
-            unit: 1,
-            least: 1,
-            lease_ms: 1,
-            back: Vec::new(),
-            owed: Vec::new(),
-        };
+        let turn = TakeTurn { need: intents, want: intents, ..TakeTurn::nothing(scene.span(at), scene.limit) };
         approvals.add(at, ledger.turn(at, ("all", TurnNumber { run: 1, number }), &turn)?.granted);
         figures.calls += intents;
         figures.decisions += intents;

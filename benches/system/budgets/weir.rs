@@ -185,7 +185,7 @@ impl World<'_, '_> {
             Arrival::IsKilled => {
                 let instance = &mut self.instances[number];
                 instance.is_killed = true;
-                let held: u64 = instance.leases.states(passed(self.now)).iter().map(|state| state.held).sum();
+                let held: u64 = instance.leases.states().iter().map(|state| state.held).sum();
                 self.with_lost.add(self.now, held + instance.leases.unreturned());
                 self.leaves_behind(number);
             }

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use rdkafka::{TopicPartitionList, error::KafkaError};
 use weir_core::{
     basis::time::Time,
-    limit::route::{arrivals::Waiting, pace::PartitionLag},
+    limit::route::{Waiting, pace::PartitionLag},
 };
 
 use super::{

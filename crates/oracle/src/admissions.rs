@@ -7,7 +7,7 @@
 mod second;
 mod share;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use weir_core::limit::share::TurnNumber;
 
@@ -42,21 +42,45 @@ pub struct Admissions {
     timed_out: Vec<ServiceName>,
 }
 
-/// What is answered to a service that asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
-    /// It may work; the admission's number here, and when it is over at the latest.
-    Admitted {
-        number: u64,
-        /// Milliseconds from now.
+/// What a service is answered that asks for an admission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// It may work.
+    Given {
+        id: AdmissionId,
+        /// It is over after so many milliseconds.
         timeout_ms: u64,
     },
     /// Not now: why, and when to ask again, in seconds.
     Denied(Denial, u64),
     /// No live instance of the service is registered; when to ask again, in seconds.
     NoInstances(u64),
-    /// This instance has no share of the service yet: a turn has to be taken first.
-    Turn,
+}
+
+/// Names an admission over all instances: `<holder>.<number>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdmissionId {
+    pub(crate) holder: Holder,
+    pub(crate) number: u64,
+}
+
+impl AdmissionId {
+    /// The longest holder, in bytes.
+    const MAX_HOLDER_BYTES: usize = 64;
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let (holder, number) = text.split_once('.')?;
+        let is_holder = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_name = (1..=Self::MAX_HOLDER_BYTES).contains(&holder.len()) && holder.bytes().all(is_holder);
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        Some(Self { holder: is_name.then(|| holder.into())?, number: number.parse().ok().filter(|_| is_number)? })
+    }
+}
+
+impl fmt::Display for AdmissionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.holder, self.number)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,33 +107,30 @@ impl Admissions {
         Self { holder: holder.into(), services: BTreeMap::new(), outstanding, begun: 0, timed_out: Vec::new() }
     }
 
-    pub fn holder(&self) -> &Holder {
-        &self.holder
-    }
-
     /// How many have not ended.
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// A service asks for an admission. `random` spreads when it should ask again.
-    pub fn ask(&mut self, service: &ServiceName, now_ms: u64, random: u32) -> Asked {
+    /// A service asks for an admission; `None`: this instance has no share of it yet, and a turn has to be taken first. `random` spreads
+    /// when it should ask again.
+    pub fn ask(&mut self, service: &ServiceName, now_ms: u64, random: u32) -> Option<Admission> {
         self.time_out(now_ms);
-        let Some(sharing) = self.services.get_mut(service).filter(|sharing| sharing.is_known()) else {
-            return Asked::Turn;
-        };
+        let sharing = self.services.get_mut(service).filter(|sharing| sharing.reply.is_some())?;
         if sharing.total().instances == 0 {
-            return Asked::NoInstances(no_instances_retry_s(random));
+            return Some(Admission::NoInstances(no_instances_retry_s(random)));
         }
-        let full = self.outstanding.is_full();
-        let timeout_ms = match sharing.ask(now_ms, full) {
+        let timeout_ms = match sharing.ask(now_ms, self.outstanding.is_full()) {
             Ok(timeout_ms) => timeout_ms,
-            Err(denial) => return Asked::Denied(denial, sharing.retry_after_s(denial, now_ms, random)),
+            Err(denial) => return Some(Admission::Denied(denial, sharing.retry_after_s(denial, now_ms, random))),
         };
         // A millisecond more, because the clock is rounded down.
         let deadline = now_ms + 1 + timeout_ms;
-        let key = self.outstanding.insert(deadline, service.clone());
-        key.map_or(Asked::Denied(Denial::Full, 1), |key| Asked::Admitted { number: key.to_number(), timeout_ms })
+        let Some(key) = self.outstanding.insert(deadline, service.clone()) else {
+            return Some(Admission::Denied(Denial::Full, 1));
+        };
+        let id = AdmissionId { holder: Holder::clone(&self.holder), number: key.to_number() };
+        Some(Admission::Given { id, timeout_ms })
     }
 
     /// Whether a turn at the service is due or under way.
@@ -133,7 +154,7 @@ impl Admissions {
     /// Takes a turn at a service as soon as possible, where this instance shares it.
     pub fn hasten(&mut self, service: &ServiceName) {
         if let Some(sharing) = self.services.get_mut(service) {
-            sharing.hasten();
+            sharing.due_ms = 0;
         }
     }
 
@@ -143,7 +164,7 @@ impl Admissions {
         if *holder == *self.holder {
             return if self.end_here(service, end) { Ended::Now } else { Ended::Before };
         }
-        let waiting: usize = self.services.values().map(Sharing::ends_waiting).sum();
+        let waiting: usize = self.services.values().map(|sharing| sharing.ends.len()).sum();
         if waiting >= MAX_ENDS || !self.begin(service, now_ms) {
             return Ended::Full;
         }
@@ -186,8 +207,8 @@ impl Admissions {
     pub fn due_turns(&mut self, now_ms: u64) -> Vec<(ServiceName, TurnNumber, ShareTurn)> {
         self.time_out(now_ms);
         self.services.retain(|_, sharing| !sharing.is_idle(now_ms, IDLE_MS));
-        let due = self.services.iter_mut().filter(|(_, sharing)| sharing.is_due(now_ms));
-        let made = due.filter_map(|(service, sharing)| {
+        let made = self.services.iter_mut().filter_map(|(service, sharing)| {
+            sharing.due_at_ms().filter(|due_ms| *due_ms <= now_ms)?;
             let (number, turn) = sharing.make_turn(now_ms)?;
             Some((service.clone(), number, turn))
         });
@@ -226,7 +247,7 @@ impl Admissions {
 
     /// Whether the last turn at a service was not answered.
     pub fn is_silent(&self, service: &ServiceName) -> bool {
-        self.services.get(service).is_some_and(Sharing::is_silent)
+        self.services.get(service).is_some_and(|sharing| sharing.trouble.is_some())
     }
 
     /// How each service stands here.

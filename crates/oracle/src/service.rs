@@ -5,15 +5,16 @@
 //! that see to it.
 
 mod book;
-mod embedded;
-mod port;
 
 use std::collections::BTreeMap;
 
 pub use book::ServiceBook;
-pub use port::Services;
-pub use weir_core::limit::route::permits::{ServiceName, Total};
-use weir_core::limit::{SharedLimit, share::Embedded};
+pub use weir_core::limit::route::permits::{RegisteredInstance, ServiceName, Total};
+use weir_core::{
+    basis::time::Time,
+    limit::{SharedLimit, share::Embedded},
+    ports::{Share, StoreError},
+};
 
 /// The embedded services: in this process. For `weir demo` and tests.
 pub type EmbeddedServices = Embedded<ServiceShares, ServiceBook>;
@@ -26,6 +27,36 @@ impl SharedLimit for ServiceShares {
     type Key = ServiceName;
     type Turn = ShareTurn;
     type Reply = ShareReply;
+}
+
+/// Where services register, and instances of weir share what they have registered.
+pub trait Services: Share<ServiceShares> {
+    /// Registers or renews an instance of a service; without a registration, removes it. Safe to call again. After an error it may have
+    /// been done or not.
+    fn register(
+        &mut self,
+        service: &ServiceName,
+        instance: &ServiceName,
+        registration: Option<&Registration>,
+    ) -> impl Future<Output = Result<Registered, StoreError>> + Send;
+
+    /// How a service stands; `None` where none of its instances is registered. Changes nothing.
+    fn look(&mut self, service: &ServiceName) -> impl Future<Output = Result<Option<ServiceSeen>, StoreError>> + Send;
+}
+
+impl Services for EmbeddedServices {
+    async fn register(
+        &mut self,
+        service: &ServiceName,
+        instance: &ServiceName,
+        registration: Option<&Registration>,
+    ) -> Result<Registered, StoreError> {
+        Ok(self.with(service, |book, now| book.register(instance, registration, now)))
+    }
+
+    async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
+        Ok(self.with(service, |book, now| book.look(now)))
+    }
 }
 
 /// How long a share lasts without another turn, in milliseconds.
@@ -58,7 +89,7 @@ pub struct Registration {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registered {
-    /// False: it was not taken, the service has [`MAX_INSTANCES`] others.
+    /// Whether it is registered, or was until it was removed. False also where the service has [`MAX_INSTANCES`] others.
     pub taken: bool,
     pub total: Total,
 }
@@ -120,7 +151,7 @@ pub struct ShareReply {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceSeen {
     /// Its live instances, by name.
-    pub instances: Vec<InstanceSeen>,
+    pub instances: Vec<(String, RegisteredInstance)>,
     pub total: Total,
     /// The shares that count: admissions per second, and concurrency.
     pub given: (u64, u64),
@@ -128,18 +159,8 @@ pub struct ServiceSeen {
     pub members: u64,
     /// As in [`ShareReply`].
     pub processing_us: u64,
-}
-
-/// A live instance of a service, and its [`Registration`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstanceSeen {
-    pub name: String,
-    pub capacity_per_s: u64,
-    pub concurrency: u64,
-    pub timeout_ms: u64,
-    pub network_ms: u64,
-    /// It is removed after so many milliseconds, unless it renews.
-    pub lives_for_ms: u64,
+    /// When that was, by the clock that instances end by.
+    pub now: Time,
 }
 
 impl ShareTurn {

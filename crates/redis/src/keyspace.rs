@@ -184,7 +184,8 @@ impl Keyspace {
         shard_of_name(name, self.meta.layout.shards)
     }
 
-    /// The key in a shard of what a limit keeps by a name. The kinds are `b` of budgets, `p` of routes, `service:` of services.
+    /// The key in a shard of what a limit keeps by a name. The kinds are `b` of budgets, `p` of routes, and words with a colon behind them:
+    /// so it is none of the shard's own keys.
     pub fn limit_key(&self, shard: u16, (kind, name): (&str, &str)) -> String {
         format!("{}{kind}{name}", self.stem(shard))
     }

@@ -59,7 +59,7 @@ impl OnRedis for BudgetTokens {
 
     fn args(ledger: &RedisLedger, budget: &BudgetId, turn: &TakeTurn) -> Result<Vec<Vec<u8>>, StoreError> {
         let now = (ledger.by)().map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
-        let TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed } = turn;
+        let TakeTurn { span, limit, need, want, unit, least, lease_ms, held, back, owed } = turn;
         let (kind, from, to) = match span {
             SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
             SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
@@ -69,11 +69,10 @@ impl OnRedis for BudgetTokens {
         let mut args = vec![ledger.keyspace.epoch().to_owned(), now.millis().to_string()];
         args.extend([kind.to_owned(), from.to_string(), to.to_string()]);
         args.extend([*limit, *need, *want, *unit, *least].map(tokens));
-        args.push(lease_ms.to_string());
-        let given_back =
-            |GiveBack { span, bucket, count_id: CountId(counted_since), tokens: some, is_on_lease }: &GiveBack| {
-                format!("{}:{}:{counted_since}:{}", field(*span, *bucket), tokens(*some), u8::from(*is_on_lease))
-            };
+        args.extend([lease_ms.to_string(), tokens(*held)]);
+        let given_back = |GiveBack { span, bucket, count_id: CountId(counted_since), tokens: some }: &GiveBack| {
+            format!("{}:{}:{counted_since}", field(*span, *bucket), tokens(*some))
+        };
         let back = back.iter().map(given_back);
         let owed = owed.iter().map(|OwedTokens { tokens: some, ago_ms }| format!("{}:{ago_ms}", tokens(*some)));
         args.extend([back.collect::<Vec<_>>().join(" "), owed.collect::<Vec<_>>().join(" ")]);
@@ -174,28 +173,18 @@ impl RedisLedger {
     /// not, or this error.
     async fn check_apart(&mut self, budget: &BudgetId, error: RequestError) -> Result<(), RequestError> {
         let shard = self.keyspace.budget_shard(budget);
-        self.check_epoch(shard).await?;
-        if self.has_unknown_campaigns(budget, shard).await? { Err(error) } else { Ok(()) }
-    }
-
-    /// Whether a shard has its history.
-    async fn check_epoch(&mut self, shard: u16) -> Result<(), RequestError> {
         let epochs = ask_epochs(&mut self.cluster, &self.keyspace, [shard]).await;
         let found = epochs.into_iter().next().unwrap_or(Ok(None))?;
-        if found.as_deref() == Some(self.keyspace.epoch()) {
+        if found.as_deref() != Some(self.keyspace.epoch()) {
+            let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
+            return Err(RequestError::LostHistory { message });
+        }
+        if budget.campaign.is_none() {
             return Ok(());
         }
-        Err(RequestError::LostHistory { message: format!("the epoch is {}", found.as_deref().unwrap_or("gone")) })
-    }
-
-    /// Whether campaigns of the budget are closed that have no key in its shard.
-    async fn has_unknown_campaigns(&mut self, budget: &BudgetId, shard: u16) -> Result<bool, RequestError> {
-        if budget.campaign.is_none() {
-            return Ok(false);
-        }
-        let field = Request::plain("HGET", (self.keyspace.unknown_key(shard), &*budget.name));
-        let found = self.cluster.ask(self.keyspace.slot(shard), field).await?;
-        Ok(found != Value::Nil)
+        let unknown = Request::plain("HGET", (self.keyspace.unknown_key(shard), &*budget.name));
+        let found = self.cluster.ask(self.keyspace.slot(shard), unknown).await?;
+        if found == Value::Nil { Ok(()) } else { Err(error) }
     }
 
     /// Why a call has no answer. Where a rebuild has recreated the keyspace, calls go there from now on.

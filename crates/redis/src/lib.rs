@@ -61,6 +61,6 @@ pub use pool::{PooledStore, RedisPool};
 pub use refunds::RedisRefunds;
 pub use servers::LISTPACK_VALUE_BYTES;
 pub use services::RedisServices;
-pub use share::RedisShare;
+pub use share::{OnRedis, RedisShare};
 pub use stats::{RedisStats, RetryCause};
 pub use store::RedisStore;

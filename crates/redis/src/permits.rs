@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use redis::Value;
 use weir_core::{
-    limit::route::permits::{FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates},
+    limit::route::permits::{MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates},
     ports::StoreError,
 };
 
@@ -40,7 +40,7 @@ impl OnRedis for RoutePermits {
             number(unused),
             number(recent),
             rate.map(number).unwrap_or_default(),
-            turn.slow_parts().to_string(),
+            turn.slow.to_string(),
             number(took.0),
             number(took.1),
             format!("{delivery:x}"),
@@ -50,7 +50,6 @@ impl OnRedis for RoutePermits {
         Ok(args.map(String::into_bytes).to_vec())
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "at most 1,000")]
     fn reply(parts: VecDeque<Value>, _: usize) -> Option<PermitGrant> {
         let numbers = parts.into_iter().map(redis::from_redis_value::<i64>);
         let numbers: Vec<i64> = numbers.collect::<Result<_, _>>().ok()?;
@@ -66,7 +65,7 @@ impl OnRedis for RoutePermits {
             registered_per_s: some(registered),
             timeout_ms: some(timeout),
             processing_ms: some(processing),
-            slow: slow as f64 / FACTOR_PARTS,
+            slow: some(slow)?,
             rates: kept_rates([some(drain)?, some(best)?]),
         })
     }

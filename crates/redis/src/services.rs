@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use redis::Value;
-use weir_core::{limit::share::TurnNumber, ports::StoreError};
+use weir_core::{basis::time::Time, limit::share::TurnNumber, ports::StoreError};
 use weir_oracle::service::{
-    INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, ServiceName, ServiceSeen,
+    INTERVALS, LEASE_MS, MAX_INSTANCES, Registered, RegisteredInstance, Registration, ServiceName, ServiceSeen,
     ServiceShares, Services, ShareReply, ShareTurn, Total,
 };
 
@@ -19,17 +19,6 @@ use super::{
 
 /// Services as one process of weir asks for them, as a holder of shares: a name that no other process has or had.
 pub type RedisServices = RedisShare<ServiceShares>;
-
-/// The numbers that each reply of `lua/share.lua` begins with.
-struct Numbers {
-    rate: u64,
-    concurrency: u64,
-    total: Total,
-    members: u64,
-    starts_in_ms: u64,
-    processing_us: u64,
-    now: u64,
-}
 
 impl OnRedis for ServiceShares {
     const WHAT: &'static str = "the numbers of a service";
@@ -51,27 +40,8 @@ impl OnRedis for ServiceShares {
     }
 
     fn reply(parts: VecDeque<Value>, _: usize) -> Option<ShareReply> {
-        let (numbers, mut parts) = numbers(parts)?;
-        let Numbers { rate, concurrency, total, members, starts_in_ms, processing_us, .. } = numbers;
-        let ends = redis::from_redis_value(parts.pop_front()?).ok()?;
-        Some(ShareReply { per_s: rate, concurrency, total, members, starts_in_ms, processing_us, ends })
-    }
-}
-
-impl RedisServices {
-    async fn change(
-        &mut self,
-        service: &ServiceName,
-        instance: &ServiceName,
-        numbers: [u64; 5],
-    ) -> Result<Registered, StoreError> {
-        let slot = self.keyspace.slot(self.keyspace.limit_shard(service.as_str()));
-        let keys = vec![self.keyspace.service_key(service.as_str())];
-        let numbers = numbers.into_iter().chain([MAX_INSTANCES]).map(|number| number.to_string());
-        let args = [instance.to_string()].into_iter().chain(numbers).map(String::into_bytes).collect();
-        let call = Request::call(Script::Register, keys, args);
-        let value = self.cluster.ask(slot, call).await.map_err(startup)?;
-        registered(value).ok_or_else(|| startup(self.torn()))
+        let (reply, ..) = shared(parts)?;
+        Some(reply)
     }
 }
 
@@ -80,15 +50,20 @@ impl Services for RedisServices {
         &mut self,
         service: &ServiceName,
         instance: &ServiceName,
-        registration: &Registration,
+        registration: Option<&Registration>,
     ) -> Result<Registered, StoreError> {
-        let Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = *registration;
-        let lives_ms = interval_ms.saturating_mul(INTERVALS.unsigned_abs());
-        self.change(service, instance, [lives_ms, capacity_per_s, concurrency, timeout_ms, network_ms]).await
-    }
-
-    async fn deregister(&mut self, service: &ServiceName, instance: &ServiceName) -> Result<bool, StoreError> {
-        Ok(self.change(service, instance, [0; 5]).await?.taken)
+        let numbers = registration.map_or([0; 5], |registration| {
+            let Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = *registration;
+            let lives_ms = interval_ms.saturating_mul(INTERVALS.unsigned_abs());
+            [lives_ms, capacity_per_s, concurrency, timeout_ms, network_ms]
+        });
+        let slot = self.keyspace.slot(self.keyspace.limit_shard(service.as_str()));
+        let keys = vec![self.keyspace.service_key(service.as_str())];
+        let numbers = numbers.into_iter().chain([MAX_INSTANCES]).map(|number| number.to_string());
+        let args = [instance.to_string()].into_iter().chain(numbers).map(String::into_bytes).collect();
+        let call = Request::call(Script::Register, keys, args);
+        let value = self.cluster.ask(slot, call).await.map_err(startup)?;
+        registered(value).ok_or_else(|| startup(self.torn()))
     }
 
     async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
@@ -103,30 +78,33 @@ fn registered(value: Value) -> Option<Registered> {
     Some(Registered { taken: taken != 0, total: Total { instances, per_s, concurrency, timeout_ms } })
 }
 
-/// The first numbers of a reply of `lua/share.lua`, and its other parts.
-fn numbers(mut parts: VecDeque<Value>) -> Option<(Numbers, VecDeque<Value>)> {
+/// What each reply of `lua/share.lua` begins with, the server's clock, and its other parts.
+fn shared(mut parts: VecDeque<Value>) -> Option<(ShareReply, Time, VecDeque<Value>)> {
     let mut number = || redis::from_redis_value::<u64>(parts.pop_front()?).ok();
-    let (rate, concurrency) = (number()?, number()?);
+    let (per_s, concurrency) = (number()?, number()?);
     let total = Total { instances: number()?, per_s: number()?, concurrency: number()?, timeout_ms: number()? };
-    let (members, starts_in_ms, processing_us, now) = (number()?, number()?, number()?, number()?);
-    Some((Numbers { rate, concurrency, total, members, starts_in_ms, processing_us, now }, parts))
+    let (members, starts_in_ms, processing_us, now) = (number()?, number()?, number()?, time(number()?)?);
+    let ends = redis::from_redis_value(parts.pop_front()?).ok()?;
+    Some((ShareReply { per_s, concurrency, total, members, starts_in_ms, processing_us, ends }, now, parts))
 }
 
 /// The reply to one who looks: to a turn with the number 0.
 fn seen(parts: VecDeque<Value>) -> Option<ServiceSeen> {
-    let (numbers, mut parts) = numbers(parts)?;
-    parts.pop_front()?;
+    let (reply, now, mut parts) = shared(parts)?;
     let mut instances = Vec::with_capacity(parts.len() / 2);
     while let Some(name) = parts.pop_front() {
         let name: String = redis::from_redis_value(name).ok()?;
         let text: String = redis::from_redis_value(parts.pop_front()?).ok()?;
         let fields: Vec<u64> = text.split(':').map(|field| field.parse().ok()).collect::<Option<_>>()?;
         let [capacity_per_s, concurrency, timeout_ms, network_ms, ends] = *fields else { return None };
-        let lives_for_ms = ends.saturating_sub(numbers.now);
-        instances.push(InstanceSeen { name, capacity_per_s, concurrency, timeout_ms, network_ms, lives_for_ms });
+        let ends = time(ends)?;
+        instances.push((name, RegisteredInstance { capacity_per_s, concurrency, timeout_ms, network_ms, ends }));
     }
-    instances.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-    let given = (numbers.rate, numbers.concurrency);
-    let Numbers { total, members, processing_us, .. } = numbers;
-    Some(ServiceSeen { instances, total, given, members, processing_us })
+    instances.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    let ShareReply { per_s, concurrency, total, members, processing_us, .. } = reply;
+    Some(ServiceSeen { instances, total, given: (per_s, concurrency), members, processing_us, now })
+}
+
+fn time(millis: u64) -> Option<Time> {
+    Time::from_millis(i64::try_from(millis).ok()?)
 }

@@ -58,18 +58,14 @@ type Total = (bool, u64, String, String);
 fn going(register: HashMap<String, String>, most: u32) -> Vec<Total> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let Some(beyond) = register.len().checked_sub(most) else { return Vec::new() };
-    let mut totals: Vec<Total> = register.into_iter().map(|(key, state)| total(key, state)).collect();
+    let total = |(key, state): (String, String)| {
+        let at: u64 = state.trim_start_matches('-').parse().unwrap_or(0);
+        (!state.starts_with('-'), at, key, state)
+    };
+    let mut totals: Vec<Total> = register.into_iter().map(total).collect();
     totals.sort_unstable();
     totals.truncate(beyond + (most / PART).max(1));
     totals
-}
-
-fn total(key: String, state: String) -> Total {
-    let (is_open, at) = match state.strip_prefix('-') {
-        Some(at) => (false, at),
-        None => (true, state.as_str()),
-    };
-    (is_open, at.parse().unwrap_or(0), key, state)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use weir_core::{
         decider::{AskedBatch, GatedBatch, KeptLimits},
         record::Records,
     },
-    limit::budget::lease::{BudgetState, Claim, Funded, Lender, Owed, Ticket, Unspent},
+    limit::budget::lease::{BudgetState, Claim, Funded, Ticket},
 };
 
 pub use keeper::BudgetKeeper;
@@ -41,26 +41,6 @@ enum Message {
     States(oneshot::Sender<Vec<BudgetState>>),
     /// Everything goes back to the ledger, and the task ends.
     Close(oneshot::Sender<()>),
-}
-
-/// What the task is told without being asked.
-enum Settling {
-    Unspent(Unspent),
-    /// Replays owe this, and took no tokens.
-    Owed(Vec<Owed>),
-}
-
-/// The task, as the one who has granted tokens. Where it has ended, they count as spent.
-struct TaskLender(mpsc::UnboundedSender<Settling>);
-
-impl Lender for TaskLender {
-    fn take_back(&self, tokens: Unspent) {
-        let _ = self.0.send(Settling::Unspent(tokens));
-    }
-
-    fn charge(&self, owed: Vec<Owed>) {
-        let _ = self.0.send(Settling::Owed(owed));
-    }
 }
 
 /// Where lanes and HTTP ask for tokens; clones ask the same task.

@@ -2,10 +2,9 @@
 //! second, however many intents there are, and at once where partitions move.
 
 mod keeper;
-mod seconds;
+mod lately;
 mod untold;
 mod view;
-mod views;
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,6 +13,8 @@ use arc_swap::ArcSwap;
 pub use crate::share::{AskedTurns, Silence};
 pub use keeper::{MEMBER_FOR, PressureKeeper};
 
+/// How often a turn is taken that nobody has asked for.
+const TURN_EVERY: Duration = Duration::from_secs(1);
 /// After so long without an answer of the log, people are told.
 pub const REPORTED_AFTER: Duration = Duration::from_secs(5);
 
@@ -44,8 +45,6 @@ pub struct PressureSeen {
     pub places: u64,
     /// When the log answered last, by the monotonic clock.
     pub synced_at: Duration,
-    /// Since when it does not answer; `None`: it does.
-    pub unsynced: Option<Silence>,
 }
 
 impl PressureStatus {

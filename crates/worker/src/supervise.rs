@@ -14,6 +14,13 @@ use super::lane::LaneError;
 /// What one lane does from start to end, dropping its ends (and so leaving the group) before it returns.
 pub type LaneWork = Box<dyn FnOnce() -> Result<(), LaneError> + Send>;
 
+/// Does the work of a lane; one that panics has failed.
+pub(crate) fn to_its_end(work: LaneWork) -> Result<(), LaneError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(LaneError::Fatal("a bug in weir ended it (the panic is in the log above); please report it".to_owned()))
+    })
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// A lane could not go on; the others were stopped.
@@ -43,11 +50,7 @@ pub async fn supervise(
     for (lane, work) in lanes.into_iter().enumerate() {
         let ended = ended.clone();
         let spawned = thread::Builder::new().name(format!("lane-{lane}")).spawn(move || {
-            let end = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                Err(LaneError::Fatal(
-                    "a bug in weir ended it (the panic is in the log above); please report it".to_owned(),
-                ))
-            });
+            let end = to_its_end(work);
             // The receiver is gone when the drain took too long: then nobody waits for the news.
             let _ = ended.blocking_send((lane, end));
         });

@@ -1,9 +1,8 @@
-//! The limits of the policy, a line each: what it allows, and what is wrong with the topics and groups that it goes by.
+//! The limits of the policy: what each allows, and what is wrong with the topics and groups that it goes by.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
-    basis::document::value::in_words,
     limit::{
         budget::{Budget, BudgetSpan},
         route::{Route, WhenFull, pace::PartitionLag},
@@ -20,7 +19,10 @@ use weir_kafka::{
 };
 
 use super::report::{CheckReport, Finding};
-use crate::{cli::assemble::ask_kafka, routes::approved_topics};
+use crate::{
+    cli::{assemble::ask_kafka, policy::limits_in_words},
+    routes::approved_topics,
+};
 
 pub(super) fn waited_for(policy: &Policy) -> impl Iterator<Item = &Route> {
     policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait)
@@ -53,54 +55,43 @@ pub(super) async fn waiting(
     there
 }
 
-/// Reports each limit. The settings of topics are those that are known.
+/// Reports each limit, and what is wrong with what it goes by. The settings of topics are those that are known.
 pub(super) async fn look(
     options: &Arc<KafkaOptions>,
     policy: &Policy,
     found: &BTreeMap<String, TopicSettings>,
     report: &mut CheckReport,
 ) {
+    for limit in limits_in_words(policy) {
+        report.add(Finding::Ok, "limits", limit);
+    }
     for budget in &policy.budgets {
         let topics = approved_topics(options, &budget.selection);
-        let wrong = topics.iter().filter_map(|topic| deletes_too_early(budget, topic, found.get(topic)?)).collect();
-        add(format!("budget {}: at most {} {}", budget.name, budget.limit, budget.span), Vec::new(), wrong, report);
-    }
-    if let Some(rule) = &policy.pressure {
-        let window = in_words(rule.window_ms());
-        let allows = format!("pressure: at most {} active users in {window}", rule.max_active_users);
-        add(allows, Vec::new(), Vec::new(), report);
+        for wrong in topics.iter().filter_map(|topic| deletes_too_early(budget, topic, found.get(topic)?)) {
+            report.add(Finding::Warning, "limits", format!("budget {}: {wrong}", budget.name));
+        }
     }
     for (place, route) in policy.routes.iter().enumerate() {
-        let rate = route.rate.map(|rate| format!("at most {rate} per second"));
-        let service = route.service.as_ref().map(|service| format!("what the service {service} registers"));
-        let mut allows: Vec<String> = rate.into_iter().chain(service).collect();
-        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        let mut say = |finding, words: String| report.add(finding, "limits", format!("route {}: {words}", route.name));
         if let Some(group) = &route.consumer_group {
             match lag(options, route, group).await {
-                Ok(Some(lag)) => allows.push(format!("the group {group} has {lag} approved records to deliver")),
+                Ok(Some(lag)) => say(Finding::Ok, format!("the group {group} has {lag} approved records to deliver")),
                 // A name that is written incorrectly looks like a group that has not begun.
-                Ok(None) => warnings.push(format!(
-                    "The group {group} has committed nothing of {}. If its consumers run, it has another name: set consumer_group to \
-                     it. Until it commits, weir soon approves the route's floor alone",
-                    approved_topics(options, &route.filter).join(", ")
-                )),
-                Err(error) => errors.push(error.to_string()),
+                Ok(None) => say(
+                    Finding::Warning,
+                    format!(
+                        "the group {group} has committed nothing of {}. If its consumers run, it has another name: set \
+                         consumer_group to it. Until it commits, weir soon approves the route's floor alone",
+                        approved_topics(options, &route.filter).join(", ")
+                    ),
+                ),
+                Err(error) => say(Finding::Error, error.to_string()),
             }
         }
-        warnings.extend(policy.routes[..place].iter().filter_map(|other| shared(options, other, route)));
-        let colon = if allows.is_empty() { "" } else { ": " };
-        add(format!("route {}{colon}{}", route.name, allows.join(", ")), errors, warnings, report);
+        for shares in policy.routes[..place].iter().filter_map(|other| shared(options, other, route)) {
+            say(Finding::Warning, shares);
+        }
     }
-}
-
-/// Reports a limit: what it allows, then what fails, and what should be changed.
-fn add(allows: String, errors: Vec<String>, warnings: Vec<String>, report: &mut CheckReport) {
-    let finding = match (errors.is_empty(), warnings.is_empty()) {
-        (false, _) => Finding::Error,
-        (true, false) => Finding::Warning,
-        (true, true) => Finding::Ok,
-    };
-    report.add(finding, "limits", [vec![allows], errors, warnings].concat().join(". "));
 }
 
 /// How many approved records of a route its group has not committed; `None` where it has committed nothing.
@@ -121,7 +112,7 @@ fn shared(options: &KafkaOptions, one: &Route, other: &Route) -> Option<String> 
     let topics = approved_topics(options, &other.filter);
     let topic = approved_topics(options, &one.filter).into_iter().find(|topic| topics.contains(topic))?;
     Some(format!(
-        "The routes {} and {} share the lag of {topic}: a blast on one slows the other down. Give a channel its own topic in \
+        "the routes {} and {} share the lag of {topic}: a blast on one slows the other down. Give a channel its own topic in \
          [kafka.approved_by_channel]",
         one.name, other.name
     ))

@@ -152,7 +152,7 @@ async fn worker(
     let metrics = Arc::new(Metrics::default());
     // The broker and the store are on this machine.
     let clock = ComparedClock::alone(SystemClock);
-    let links = LimitLinks { kafka: &kafka, policy: policy.value(), clock: &clock, metrics: &metrics, stop: &stop };
+    let links = LimitLinks { kafka: &kafka, policy: &policy, clock: &clock, metrics: &metrics, stop: &stop };
     let limits = WorkerLimits::start(limit_stores(), links).await?;
     let decider = Decider {
         wheel: Some(WHEEL),

@@ -181,25 +181,14 @@ impl ExplainPage<'_> {
                 let never = if decision.eligible_at.is_none() { ", and it never fits" } else { "" };
                 format!("{used} of the {limit} that cap {name} allows {window} are used{never}")
             }
-            (SuppressReason::Cap, None) => "a cap denies it".to_owned(),
             (SuppressReason::Budget, _) => denying_budget(decision),
             (SuppressReason::Duplicate, _) => {
                 let id = format!("{:012x}", IdHash::of(&decision.intent_id).0);
                 let sent = self.user.sends.iter().find(|send| send.id_hash == id);
                 let when = sent.map(|send| format!(", at {} ({})", self.shown(send.at), self.beside(send.at)));
-                format!("an intent with this id was approved for this user before{}", when.unwrap_or_default())
+                format!("{}{}", reason.in_words(), when.unwrap_or_default())
             }
-            (SuppressReason::Stopped, _) => "a [[stop]] of the policy matches it".to_owned(),
-            (SuppressReason::Expired, _) => {
-                "its expires_at has come, or it is older than the policy's max_age".to_owned()
-            }
-            (SuppressReason::TooEarly, _) => "its not_before has not come".to_owned(),
-            (SuppressReason::QuietHours, _) => "the user is in quiet hours".to_owned(),
-            (SuppressReason::Capacity, _) => "its route takes no more now, or it has waited for 72 h".to_owned(),
-            (SuppressReason::Pressure, _) => {
-                "as many users are active as the policy's [pressure] allows, and this one is not".to_owned()
-            }
-            (SuppressReason::Unavailable, _) => "the history is unavailable, and the policy does not wait".to_owned(),
+            _ => reason.in_words().to_owned(),
         }
     }
 
@@ -268,7 +257,7 @@ impl ExplainPage<'_> {
 
 fn denying_budget(decision: &Decision) -> String {
     let Some(DecisionBudget { name, limit, used }) = &decision.budget else {
-        return "a budget of the policy is spent".to_owned();
+        return SuppressReason::Budget.in_words().to_owned();
     };
     let found = decision.limits.iter().find(|limit| limit.kind == LimitKind::Budget && limit.name == *name);
     let window = found.map_or(String::new(), |budget| format!(" {}", budget.span));

@@ -8,7 +8,7 @@
 mod campaigns;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
     time::Duration,
 };
@@ -18,7 +18,7 @@ use weir_core::{
     limit::budget::{
         Budget, BudgetId, SpanNow,
         lease::LONGEST_LEASE,
-        ledger::{Account, Grain, Recount},
+        ledger::{Account, Recount},
     },
     policy::Policy,
     ports::Clock as _,
@@ -196,15 +196,11 @@ impl RebuildBudgets {
         let mut known: BTreeMap<Time, bool> = BTreeMap::new();
         for budget in self.policy.budgets.iter().filter(|budget| names.contains(&budget.name)) {
             let start = budget.span.at(&self.policy.timezone, now).start(now);
-            let reaches = match known.get(&start) {
-                Some(reaches) => *reaches,
-                None => {
-                    let asked = start.plus(-RECORDS_DIFFER_MS).max(Time::from_millis(0).unwrap_or(Time::MIN));
-                    let extents = approved::extents(&fill.kafka, asked).await?;
-                    *known.entry(start).or_insert_with(|| reach_back(&extents))
-                }
-            };
-            if !reaches {
+            if let Entry::Vacant(new) = known.entry(start) {
+                let asked = start.plus(-RECORDS_DIFFER_MS).max(Time::from_millis(0).unwrap_or(Time::MIN));
+                new.insert(reach_back(&approved::extents(&fill.kafka, asked).await?));
+            }
+            if !known[&start] {
                 self.too_short.insert(Arc::clone(&budget.name));
             }
         }
@@ -332,7 +328,7 @@ fn reach_back(extents: &[Extent]) -> bool {
 
 /// Adds tokens that were used before: they leave a rolling window after a whole window.
 fn add(account: &mut Account, span: SpanNow, tokens: u64, now: Time) {
-    account.add(Grain::Bucket.place(span, now.millis()), tokens);
+    account.add(span.bucket(now.millis()), tokens);
 }
 
 /// What was closed to be counted, and is open although this run has not opened it. Nothing of it is changed: the count may lack what was taken

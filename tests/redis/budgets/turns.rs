@@ -91,7 +91,7 @@ async fn a_turn_that_no_replica_has_burns_no_more_than_its_grant_however_often_i
     let mut given = all_of(&turn(100), &first);
     given.tokens = 30;
     for _ in 0..5 {
-        ask_in_vain(&mut waits, 2, &TakeTurn { back: vec![given.clone()], ..turn(0) }).await;
+        ask_in_vain(&mut waits, 2, &TakeTurn { back: vec![given], ..turn(0) }).await;
     }
     assert_eq!(used(&mut ledger, "b").await, 70);
 }

@@ -11,7 +11,7 @@ use weir_core::{
     limit::{
         budget::{
             BudgetId, MAX_LIMIT, SpanNow,
-            ledger::{Account, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook},
+            ledger::{Account, GiveBack, OwedTokens, TakeAnswer, TakeTurn, TokenBook},
         },
         share::{Reference as _, TurnNumber},
     },
@@ -147,6 +147,7 @@ impl Budgets {
             unit,
             least: rng.u64(1..=unit + 1),
             lease_ms: rng.i64(1..=300),
+            held: if rng.bool() { 0 } else { rng.u64(..1_000) },
             back: self.back(rng, (holder, number)),
             owed: if rng.u8(..3) == 0 { vec![owed; rng.usize(1..3)] } else { Vec::new() },
         }
@@ -159,7 +160,7 @@ impl Budgets {
             self.granted[holder].iter().filter(|of| of.0 == *budget).map(|of| &of.1).collect();
         let some = if granted.is_empty() || rng.bool() { 0 } else { rng.usize(1..=MOST_BACK) };
         let one = |_| {
-            let given = (*rng.choice(&granted).unwrap()).clone();
+            let given = **rng.choice(&granted).unwrap();
             let tokens = match rng.u8(..8) {
                 0 => 0,
                 1 => given.tokens.saturating_mul(3),
@@ -167,7 +168,7 @@ impl Budgets {
                 3..6 => given.tokens,
                 _ => rng.u64(..=given.tokens),
             };
-            GiveBack { tokens, is_on_lease: rng.bool(), ..given }
+            GiveBack { tokens, ..given }
         };
         (0..some).map(one).collect()
     }
@@ -177,7 +178,7 @@ impl Budgets {
         let (span, mut account) = (self.span(rng, number), Account::default());
         for _ in 0..rng.usize(..4) {
             let spent_at = self.now.plus(-rng.i64(0..2_000));
-            account.add(Grain::Bucket.place(span, spent_at.millis()), rng.u64(1..200));
+            account.add(span.bucket(spent_at.millis()), rng.u64(1..200));
         }
         Step::Recount(self.budgets[number].clone(), span, account)
     }

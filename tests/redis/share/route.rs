@@ -116,7 +116,7 @@ impl Scripted for Routes {
             unused: if rng.u8(..4) > 0 { 0 } else { rng.u64(..50) },
             recent: rng.u64(..200),
             rate: rng.bool().then(|| rng.u64(1..1_000_000)),
-            slow: f64::from(rng.u32(1..=1_000)) / 1_000.0,
+            slow: rng.u64(1..=1_000),
             took: if rng.bool() { (rng.u64(1..50), rng.u64(..100_000)) } else { (0, 0) },
             delivery: if rng.u8(..100) == 0 { rng.u64(..) } else { 7 },
             rates: KeptRates { drain_per_s: rate(rng), best_per_s: rate(rng) },

@@ -82,18 +82,18 @@ impl Shares {
         let (service, client, began) = (name(SERVICE), &mut self.clients[member], self.place.clock());
         Ok(match step {
             Step::Register(instance, registration) => {
-                let reply = Reply::Registered(client.register(&service, instance, registration).await?);
+                let reply = Reply::Registered(client.register(&service, instance, Some(registration)).await?);
                 let lives_ms = registration.interval_ms * INTERVALS.unsigned_abs();
                 (reply, self.registered_at(instance.as_str(), lives_ms))
             }
             // One that is registered was so before; one that is not will not be so after.
-            Step::Deregister(instance) => match client.deregister(&service, instance).await? {
+            Step::Deregister(instance) => match client.register(&service, instance, None).await?.taken {
                 true => (Reply::Removed(true), began),
                 false => (Reply::Removed(false), self.place.clock()),
             },
             Step::Look => match client.look(&service).await? {
                 Some(seen) => {
-                    let now = self.registered_at(&seen.instances[0].name, seen.instances[0].lives_for_ms);
+                    let now = seen.now;
                     (Reply::Looked(Some(seen)), now)
                 }
                 None => (Reply::Looked(None), self.place.clock()),
@@ -160,9 +160,9 @@ impl Scripted for Shares {
     fn on_reference(&mut self, member: usize, step: &Step, now: Time) -> Reply {
         match step {
             Step::Register(instance, registration) => {
-                Reply::Registered(self.book.register(instance, registration, now))
+                Reply::Registered(self.book.register(instance, Some(registration), now))
             }
-            Step::Deregister(instance) => Reply::Removed(self.book.deregister(instance, now)),
+            Step::Deregister(instance) => Reply::Removed(self.book.register(instance, None, now).taken),
             Step::Look => Reply::Looked(self.book.look(now)),
             Step::Turn(number, turn) => Reply::Shared(self.book.turn(HOLDERS[member], *number, turn, now)),
         }

@@ -1,4 +1,4 @@
-//! Why intents are not sent: the words for it, and which of them a gate or a limit says.
+//! Why intents are not sent: the words for it, and which of these a gate or a limit says.
 
 use serde::Serialize;
 
@@ -31,6 +31,24 @@ words! {
         Capacity = "capacity",
         /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
         Unavailable = "unavailable",
+    }
+}
+
+impl SuppressReason {
+    /// Why, for people, where no more is known.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Cap => "a cap denies it",
+            Self::Budget => "a budget of the policy is spent",
+            Self::Duplicate => "an intent with this id was approved for this user before",
+            Self::Stopped => "a [[stop]] of the policy matches it",
+            Self::Expired => "its expires_at has come, or it is older than the policy's max_age",
+            Self::TooEarly => "its not_before has not come",
+            Self::QuietHours => "the user is in quiet hours",
+            Self::Pressure => "as many users are active as the policy's [pressure] allows, and this one is not",
+            Self::Capacity => "its route takes no more now, or it has waited for 72 h",
+            Self::Unavailable => "the history is unavailable, and the policy does not wait",
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use crate::{
     intent::class::ClassNames,
     limit::budget::{
         BudgetId,
-        lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Owed, Spent, Unspent, Want},
-        ledger::{Account, Grain},
+        lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Settling, Spent, Unspent, Want},
+        ledger::Account,
     },
     policy::Policy,
 };
@@ -25,21 +25,9 @@ pub struct ReplayBudgets {
     accounts: HashMap<BudgetId, Account>,
     /// When each budget first denied an intent, by its name in the policy.
     first_spent: BTreeMap<Arc<str>, Time>,
-    lender: Arc<dyn Lender>,
+    /// It hears what was granted and not spent.
+    lender: Lender,
     unspent: mpsc::Receiver<Unspent>,
-}
-
-/// Hears what was granted and not spent.
-struct ReplayLender(mpsc::Sender<Unspent>);
-
-impl Lender for ReplayLender {
-    fn take_back(&self, tokens: Unspent) {
-        // Nobody asks budgets any more that are gone.
-        let _ = self.0.send(tokens);
-    }
-
-    /// Nothing is owed: all that was approved has been counted.
-    fn charge(&self, _: Vec<Owed>) {}
 }
 
 impl ReplayBudgets {
@@ -47,7 +35,13 @@ impl ReplayBudgets {
     pub fn new(policy: Arc<Policy>) -> Self {
         let (back, unspent) = mpsc::channel();
         let (accounts, first_spent) = Default::default();
-        Self { policy, accounts, first_spent, lender: Arc::new(ReplayLender(back)), unspent }
+        let lender: Lender = Arc::new(move |settling| match settling {
+            // Nobody asks budgets any more that are gone.
+            Settling::Unspent(tokens) => drop(back.send(tokens)),
+            // All that was approved has been counted.
+            Settling::Owed(_) => {}
+        });
+        Self { policy, accounts, first_spent, lender, unspent }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -58,7 +52,7 @@ impl ReplayBudgets {
     pub fn remember(&mut self, class: &ClassNames<'_>, cost: u8, at: Time) {
         for budget in &self.policy.budgets {
             let Some(id) = budget.id_for(class) else { continue };
-            let place = Grain::Exact.place(budget.span.at(&self.policy.timezone, at), at.millis());
+            let place = budget.span.at(&self.policy.timezone, at).place(at.millis());
             self.accounts.entry(id).or_default().add(place, u64::from(cost));
         }
     }
@@ -80,8 +74,8 @@ impl ReplayBudgets {
                 }
             });
         }
-        let place = |used: &BudgetUse| Grain::Exact.place(used.span, now.millis());
-        let leases = claim.budgets.iter().map(|used| Some(LeaseNumber::of_place(used, place(used)))).collect();
+        let lease = |used: &BudgetUse| Some(LeaseNumber::of_place(used, used.span.place(now.millis())));
+        let leases = claim.budgets.iter().map(lease).collect();
         let counted_for_ms = vec![None; claim.budgets.len()];
         let answers = Answers { outcomes, spent, leases, counted_for_ms };
         Funded::new(Arc::clone(claim), answers, Arc::clone(&self.lender))
@@ -113,7 +107,7 @@ impl ReplayBudgets {
         }
         for place in places {
             let BudgetUse { id, span, .. } = &claim.budgets[*place as usize];
-            self.accounts.entry(id.clone()).or_default().add(Grain::Exact.place(*span, now_ms), cost);
+            self.accounts.entry(id.clone()).or_default().add(span.place(now_ms), cost);
         }
         Ok(())
     }

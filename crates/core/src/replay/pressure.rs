@@ -88,8 +88,8 @@ impl ReplayPressure {
         let minute = Minute::from(now).max(self.now);
         if minute.0 - self.swept.0 > UNSWEPT_MINUTES {
             // By the minute before, so that each cell's minute is told apart by the one now.
-            state.sweep(self.now);
-            state.sweep(minute);
+            state.users.sweep(self.now);
+            state.users.sweep(minute);
             self.swept = minute;
         }
         self.now = minute;
@@ -97,7 +97,7 @@ impl ReplayPressure {
         let mut active = state.look();
         let matters = state.is_throttling() || room(active) < intents as u64;
         if matters && self.swept < minute {
-            state.sweep(minute);
+            state.users.sweep(minute);
             self.swept = minute;
             active = state.look();
         }
@@ -111,7 +111,7 @@ impl ReplayPressure {
     pub fn judged(&mut self, now: Time) {
         let users = &self.state.users;
         if users.estimate() > self.peak.saturating_mul(PEAK_PERCENT) / 100 && self.swept < self.now {
-            self.state.sweep(self.now);
+            self.state.users.sweep(self.now);
             self.swept = self.now;
         }
         let active = users.estimate();

@@ -12,11 +12,13 @@ pub(super) struct LastSecond {
     at: u64,
 }
 
-impl LastSecond {
-    pub(super) fn new(now_ms: u64) -> Self {
-        Self { counts: vec![0; MILLIS].into(), sum: 0, at: now_ms }
+impl Default for LastSecond {
+    fn default() -> Self {
+        Self { counts: vec![0; MILLIS].into(), sum: 0, at: 0 }
     }
+}
 
+impl LastSecond {
     /// How many there were in the second that ends now.
     pub(super) fn sum(&mut self, now_ms: u64) -> u64 {
         let passed = now_ms.saturating_sub(self.at);
@@ -66,7 +68,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_list_of_moments(passed in prop::collection::vec(prop_oneof![3 => 0..40_u64, 1 => 0..1_500_u64], 1..300)) {
-            let (mut second, mut moments, mut now) = (LastSecond::new(0), Vec::new(), 0);
+            let (mut second, mut moments, mut now) = (LastSecond::default(), Vec::new(), 0);
             for passed in passed {
                 now += passed;
                 // Earlier moments never count again.

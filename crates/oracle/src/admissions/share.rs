@@ -60,6 +60,7 @@ struct Asks {
     over_concurrency: u64,
 }
 
+#[derive(Default)]
 pub(super) struct Sharing {
     /// Which run of its turns this is.
     run: i64,
@@ -67,7 +68,7 @@ pub(super) struct Sharing {
     /// When the turn under way was made.
     made_ms: Option<u64>,
     /// The last reply; `None`: there has been none.
-    reply: Option<ShareReply>,
+    pub(super) reply: Option<ShareReply>,
     lease_ends_ms: u64,
     /// Shares of the rate that were in force before, and until when.
     replaced: VecDeque<(u64, u64)>,
@@ -78,12 +79,13 @@ pub(super) struct Sharing {
     asks_before: Asks,
     wanted_before: (u64, u64),
     took: (u64, u64),
-    ends: Vec<(Holder, End)>,
+    /// Those that are to be handed on.
+    pub(super) ends: Vec<(Holder, End)>,
     taken_bytes: u64,
     /// Why the last turn was not answered; `None`: it was.
-    trouble: Option<String>,
+    pub(super) trouble: Option<String>,
     began_ms: u64,
-    due_ms: u64,
+    pub(super) due_ms: u64,
     asked_ms: u64,
 }
 
@@ -91,29 +93,13 @@ impl Sharing {
     pub(super) fn new(run: i64, now_ms: u64) -> Self {
         Self {
             run,
-            turns: Turns::default(),
-            made_ms: None,
-            reply: None,
-            lease_ends_ms: 0,
-            replaced: VecDeque::new(),
-            second: LastSecond::new(now_ms),
-            outstanding: 0,
             // Who begins does so because somebody asks.
             asks: Asks { all: 1, ..Asks::default() },
-            asks_before: Asks::default(),
-            wanted_before: (0, 0),
-            took: (0, 0),
-            ends: Vec::new(),
-            taken_bytes: 0,
-            trouble: None,
             began_ms: now_ms,
             due_ms: now_ms,
             asked_ms: now_ms,
+            ..Self::default()
         }
-    }
-
-    pub(super) fn is_known(&self) -> bool {
-        self.reply.is_some()
     }
 
     pub(super) fn is_used(&self) -> bool {
@@ -190,20 +176,8 @@ impl Sharing {
         self.asked_ms = now_ms;
     }
 
-    pub(super) fn ends_waiting(&self) -> usize {
-        self.ends.len()
-    }
-
-    pub(super) fn hasten(&mut self) {
-        self.due_ms = 0;
-    }
-
     pub(super) fn due_at_ms(&self) -> Option<u64> {
         self.made_ms.is_none().then_some(self.due_ms)
-    }
-
-    pub(super) fn is_due(&self, now_ms: u64) -> bool {
-        self.made_ms.is_none() && self.due_ms <= now_ms
     }
 
     /// The largest share of the rate that was in force within the last second.
@@ -274,10 +248,6 @@ impl Sharing {
         }
         self.trouble = Some(why.to_owned());
         self.due_ms = now_ms + TURN_EVERY_MS;
-    }
-
-    pub(super) fn is_silent(&self) -> bool {
-        self.trouble.is_some()
     }
 
     pub(super) fn view(&self, service: &ServiceName, now_ms: u64) -> AdmissionsView {

@@ -18,7 +18,7 @@ fn reply(per_s: u64, concurrency: u64) -> ShareReply {
 /// An instance that has this share since the moment 0.
 fn with_share(per_s: u64, concurrency: u64) -> Admissions {
     let mut admissions = Admissions::new("me", 0);
-    assert_eq!(admissions.ask(&service(), 0, 0), Asked::Turn);
+    assert_eq!(admissions.ask(&service(), 0, 0), None, "a turn comes first");
     assert!(admissions.begin(&service(), 0) && admissions.is_turning(&service(), 0));
     assert_eq!(admissions.due_turns(0).len(), 1);
     assert!(admissions.due_turns(0).is_empty(), "one at a time");
@@ -29,14 +29,14 @@ fn with_share(per_s: u64, concurrency: u64) -> Admissions {
 #[track_caller]
 fn admitted(admissions: &mut Admissions, now_ms: u64) -> u64 {
     let asked = admissions.ask(&service(), now_ms, 0);
-    let Asked::Admitted { number, timeout_ms: 5_000 } = asked else { panic!("{asked:?}") };
-    number
+    let Some(Admission::Given { id, timeout_ms: 5_000 }) = asked else { panic!("{asked:?}") };
+    id.number
 }
 
 #[track_caller]
 fn denied(admissions: &mut Admissions, now_ms: u64) -> (Denial, u64) {
     let asked = admissions.ask(&service(), now_ms, 0);
-    let Asked::Denied(denial, after_s) = asked else { panic!("{asked:?}") };
+    let Some(Admission::Denied(denial, after_s)) = asked else { panic!("{asked:?}") };
     (denial, after_s)
 }
 
@@ -53,7 +53,7 @@ fn no_second_has_more_admissions_than_the_share_and_the_wait_grows_with_those_wh
     admitted(&mut admissions, 1_001);
     let waits: Vec<u64> = (0..9).map(|_| denied(&mut admissions, 1_100).1).collect();
     assert!(waits.is_sorted() && waits[8] >= 5, "{waits:?}");
-    let Asked::Denied(_, spread) = admissions.ask(&service(), 1_100, 7) else { panic!("it is denied") };
+    let Some(Admission::Denied(_, spread)) = admissions.ask(&service(), 1_100, 7) else { panic!("it is denied") };
     assert!(spread > waits[8]);
 }
 

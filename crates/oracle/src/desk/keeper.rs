@@ -11,9 +11,9 @@ use weir_core::{
     ports::{Clock, StoreError},
 };
 
-use super::{Admission, AdmissionId, DeskAnswer, DeskCall, DeskMessage, QUEUE, ServiceDesk};
+use super::{DeskMessage, QUEUE, ServiceDesk};
 use crate::{
-    admissions::{Admissions, Asked, Denial, Ended, no_instances_retry_s},
+    admissions::{Admission, AdmissionId, Admissions, Denial, Ended, no_instances_retry_s},
     observer::{AdmissionEvent, AdmissionObserver},
     service::{End, ServiceName, Services, ShareReply},
 };
@@ -29,11 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 enum Called {
     Turned(ServiceName, Result<ShareReply, StoreError>),
-    Answered {
-        service: ServiceName,
-        answer: Result<DeskAnswer, StoreError>,
-        reply: oneshot::Sender<Result<DeskAnswer, StoreError>>,
-    },
+    /// For HTTP; what is registered of a service has changed by it.
+    Answered(Option<ServiceName>),
 }
 
 /// Gives admissions from this process's shares, and takes its turns.
@@ -119,44 +116,53 @@ where
                 }
                 let _ = reply.send(ended);
             }
-            DeskMessage::Call(service, call, reply) => self.call(service, call, reply),
             DeskMessage::States(reply) => {
                 let _ = reply.send(self.admissions.look(self.now_ms()));
             }
+            DeskMessage::Register(service, instance, registration, reply) => {
+                let changes = Some(service.clone());
+                self.call(changes, reply, |mut services| async move {
+                    let registered = services.register(&service, &instance, registration.as_ref()).await;
+                    (services, registered)
+                });
+            }
+            DeskMessage::Look(service, reply) => self.call(None, reply, |mut services| async move {
+                let seen = services.look(&service).await;
+                (services, seen)
+            }),
         }
     }
 
     fn ask(&mut self, service: ServiceName, reply: oneshot::Sender<Admission>) {
         let now_ms = self.now_ms();
-        let asked = self.admissions.ask(&service, now_ms, fastrand::u32(..));
-        let admission = match asked {
-            Asked::Admitted { number, timeout_ms } => {
-                self.observer.admissions(&service, AdmissionEvent::Admitted, 1);
-                let holder = Arc::clone(self.admissions.holder());
-                Admission::Given { id: AdmissionId { holder, number }, timeout_ms }
-            }
-            Asked::Denied(denial, after_s) => {
-                self.observer.admissions(&service, AdmissionEvent::Denied(denial), 1);
-                Admission::Denied(denial, after_s)
-            }
-            Asked::NoInstances(after_s) => Admission::NoInstances(after_s),
-            Asked::Turn => {
+        let admission = match self.admissions.ask(&service, now_ms, fastrand::u32(..)) {
+            Some(admission) => admission,
+            None => {
                 let waiting: usize = self.waiting.values().map(Vec::len).sum();
-                let begun = waiting < MOST_WAITING && self.admissions.begin(&service, now_ms);
-                if begun && self.admissions.is_turning(&service, now_ms) {
+                if waiting >= MOST_WAITING || !self.admissions.begin(&service, now_ms) {
+                    // Not counted: its name may be any.
+                    let _ = reply.send(Admission::Denied(Denial::Full, 1));
+                    return;
+                }
+                if self.admissions.is_turning(&service, now_ms) {
                     self.waiting.entry(service).or_default().push(reply);
                     return;
                 }
-                Admission::Denied(if begun { Denial::NoLease } else { Denial::Full }, 1)
+                Admission::Denied(Denial::NoLease, 1)
             }
         };
+        match admission {
+            Admission::Given { .. } => self.observer.admissions(&service, AdmissionEvent::Admitted, 1),
+            Admission::Denied(denial, _) => self.observer.admissions(&service, AdmissionEvent::Denied(denial), 1),
+            Admission::NoInstances(_) => {}
+        }
         // One who has gone meanwhile leaves its admission to the timeout.
         let _ = reply.send(admission);
     }
 
     fn take_turns(&mut self) {
         for (service, number, turn) in self.admissions.due_turns(self.now_ms()) {
-            let mut services = self.free.pop().unwrap_or_else(|| (self.connect)());
+            let mut services = self.connection();
             let clock = self.clock.clone();
             self.calls.spawn(async move {
                 let turned = in_time(&clock, services.turn(&service, number, &turn)).await;
@@ -166,43 +172,45 @@ where
         }
     }
 
-    fn call(&mut self, service: ServiceName, call: DeskCall, reply: oneshot::Sender<Result<DeskAnswer, StoreError>>) {
+    /// Calls Redis for HTTP, unless too many calls are under way. `changes`: what is registered of a service is another then.
+    fn call<T, F>(
+        &mut self,
+        changes: Option<ServiceName>,
+        reply: oneshot::Sender<Result<T, StoreError>>,
+        call: impl FnOnce(S) -> F,
+    ) where
+        T: Send + 'static,
+        F: Future<Output = (S, Result<T, StoreError>)> + Send + 'static,
+    {
         if self.calls_for_http >= MOST_CALLS {
             let error = StoreError::Temporary(format!("{MOST_CALLS} calls about services are under way"));
             let _ = reply.send(Err(error));
             return;
         }
         self.calls_for_http += 1;
-        let mut services = self.free.pop().unwrap_or_else(|| (self.connect)());
-        let clock = self.clock.clone();
+        let (call, clock) = (call(self.connection()), self.clock.clone());
         self.calls.spawn(async move {
-            let answered = in_time(&clock, async {
-                match &call {
-                    DeskCall::Register(instance, registration) => {
-                        services.register(&service, instance, registration).await.map(DeskAnswer::Registered)
-                    }
-                    DeskCall::Deregister(instance) => {
-                        services.deregister(&service, instance).await.map(DeskAnswer::Removed)
-                    }
-                    DeskCall::Look => services.look(&service).await.map(DeskAnswer::Seen),
-                }
-            });
-            let answered = answered.await;
-            let connection = answered.is_some().then_some(services);
-            (connection, Called::Answered { service, answer: answered.unwrap_or_else(|| Err(no_answer())), reply })
+            let (connection, answer) = match in_time(&clock, call).await {
+                Some((services, answer)) => (Some(services), answer),
+                None => (None, Err(no_answer())),
+            };
+            let changed = changes.filter(|_| answer.is_ok());
+            let _ = reply.send(answer);
+            (connection, Called::Answered(changed))
         });
+    }
+
+    fn connection(&mut self) -> S {
+        self.free.pop().unwrap_or_else(|| (self.connect)())
     }
 
     fn called(&mut self, called: Called) {
         match called {
             Called::Turned(service, turned) => self.turned(&service, turned),
-            Called::Answered { service, answer, reply } => {
+            Called::Answered(changed) => {
                 self.calls_for_http -= 1;
-                // What has changed comes into force soon, where admissions are given here.
-                if matches!(answer, Ok(DeskAnswer::Registered(_) | DeskAnswer::Removed(_))) {
-                    self.admissions.hasten(&service);
-                }
-                let _ = reply.send(answer);
+                // It comes into force soon, where admissions are given here.
+                changed.iter().for_each(|service| self.admissions.hasten(service));
             }
         }
     }
@@ -210,36 +218,30 @@ where
     fn turned(&mut self, service: &ServiceName, turned: Result<ShareReply, StoreError>) {
         let now_ms = self.now_ms();
         let waiting = self.waiting.remove(service).unwrap_or_default();
-        match turned {
+        let ended = match turned {
             Ok(reply) => {
                 if self.admissions.is_silent(service) {
                     tracing::info!(%service, "Redis gives a share of the service again");
                 }
-                match self.admissions.turned(service, &reply, now_ms) {
-                    Some(0) => {}
-                    Some(ended) => self.observer.admissions(service, AdmissionEvent::Ended, ended),
-                    None => {
-                        for reply in waiting {
-                            let _ = reply.send(Admission::NoInstances(no_instances_retry_s(fastrand::u32(..))));
-                        }
-                        return;
-                    }
-                }
+                self.admissions.turned(service, &reply, now_ms)
             }
             Err(error) => {
                 if !self.admissions.is_silent(service) {
                     tracing::warn!(%service, "Redis gives no share of the service: {error}; admissions end with the lease");
                 }
                 self.admissions.not_turned(service, &error.to_string(), now_ms);
-                for reply in waiting {
-                    self.observer.admissions(service, AdmissionEvent::Denied(Denial::NoLease), 1);
-                    let _ = reply.send(Admission::Denied(Denial::NoLease, 1));
-                }
-                return;
+                Some(0)
             }
+        };
+        if let Some(ended @ 1..) = ended {
+            self.observer.admissions(service, AdmissionEvent::Ended, ended);
         }
         for reply in waiting {
-            self.ask(service.clone(), reply);
+            if ended.is_some() {
+                self.ask(service.clone(), reply);
+            } else {
+                let _ = reply.send(Admission::NoInstances(no_instances_retry_s(fastrand::u32(..))));
+            }
         }
     }
 

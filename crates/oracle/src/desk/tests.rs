@@ -61,15 +61,10 @@ impl Services for Connection {
         &mut self,
         service: &ServiceName,
         instance: &ServiceName,
-        registration: &Registration,
+        registration: Option<&Registration>,
     ) -> Result<Registered, StoreError> {
         self.wait().await;
         self.0.register(service, instance, registration).await
-    }
-
-    async fn deregister(&mut self, service: &ServiceName, instance: &ServiceName) -> Result<bool, StoreError> {
-        self.wait().await;
-        self.0.deregister(service, instance).await
     }
 
     async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
@@ -106,7 +101,7 @@ async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_h
     assert!(matches!(unknown, Admission::NoInstances(10..=15)), "{unknown:?}");
     let registration =
         Registration { capacity_per_s: 100, concurrency: 2, timeout_ms: 60_000, network_ms: 50, interval_ms: 10_000 };
-    one.register(&email, name("i"), registration).await.unwrap();
+    one.register(&email, name("i"), Some(registration)).await.unwrap();
     let starting = one.ask(&email).await;
     assert!(matches!(starting, Admission::Denied(Denial::Starting, 4..)), "{starting:?}");
     // The service is known long enough: its shares grow.
@@ -129,7 +124,7 @@ async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_h
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     assert_eq!(one.look(&email).await.unwrap().unwrap().instances.len(), 1);
-    assert!(one.deregister(&email, name("i")).await.unwrap());
+    assert!(one.register(&email, name("i"), None).await.unwrap().taken);
 
     hangs.store(true, Ordering::Relaxed);
     assert_eq!(one.ask(&name("new")).await, Admission::Denied(Denial::NoLease, 1));
@@ -157,7 +152,7 @@ async fn however_many_look_at_services_others_are_registered() {
     tokio::time::timeout(DEADLINE, all).await.expect("all look");
     let registration =
         Registration { capacity_per_s: 1, concurrency: 1, timeout_ms: 1_000, network_ms: 50, interval_ms: 10_000 };
-    let refused = desk.register(&name("email"), name("i"), registration).await;
+    let refused = desk.register(&name("email"), name("i"), Some(registration)).await;
     let reason = refused.map(drop).expect_err("Redis hangs").to_string();
     assert!(reason.contains("no answer within"), "it has been asked: {reason}");
 }

@@ -16,8 +16,8 @@ use weir_core::{
 };
 
 use super::{
-    ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
-    ServiceName, ServiceSeen, ServiceShares, ShareReply, ShareTurn, Use,
+    ENDS_BYTES, Holder, INTERVALS, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS, ServiceName,
+    ServiceSeen, ServiceShares, ShareReply, ShareTurn, Use,
 };
 
 /// How long a service without instances is remembered, in milliseconds.
@@ -132,42 +132,31 @@ impl Reference<ServiceShares> for ServiceBook {
 }
 
 impl ServiceBook {
-    /// Registers or renews an instance.
-    pub fn register(&mut self, instance: &ServiceName, registration: &Registration, now: Time) -> Registered {
+    /// Registers or renews an instance; without a registration, removes it.
+    pub fn register(&mut self, instance: &ServiceName, registration: Option<&Registration>, now: Time) -> Registered {
         self.forget(now.millis());
         let Registry { instances, since, .. } = &mut self.registry;
         instances.retain(|_, one| one.ends > now);
-        let others = instances.keys().filter(|name| *name != instance.as_str()).count() as u64;
-        let taken = others < MAX_INSTANCES;
-        if taken {
-            let Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = *registration;
-            let ends = now.plus(interval_ms as i64 * INTERVALS);
-            let one = RegisteredInstance { capacity_per_s, concurrency, timeout_ms, network_ms, ends };
-            instances.insert(instance.as_str().to_owned(), one);
-            since.get_or_insert(now);
-            self.until = self.until.max(ends.millis() + KEEP_MS);
-        }
+        let before = instances.remove(instance.as_str());
+        let taken = match registration {
+            None => before.is_some(),
+            Some(_) if instances.len() as u64 >= MAX_INSTANCES => false,
+            Some(&Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms }) => {
+                let ends = now.plus(interval_ms as i64 * INTERVALS);
+                let one = RegisteredInstance { capacity_per_s, concurrency, timeout_ms, network_ms, ends };
+                instances.insert(instance.as_str().to_owned(), one);
+                since.get_or_insert(now);
+                self.until = self.until.max(ends.millis() + KEEP_MS);
+                true
+            }
+        };
         Registered { taken, total: self.registry.total(now) }
-    }
-
-    /// Removes an instance; gives whether it was registered.
-    pub fn deregister(&mut self, instance: &ServiceName, now: Time) -> bool {
-        self.registry.instances.retain(|_, one| one.ends > now);
-        self.registry.instances.remove(instance.as_str()).is_some()
     }
 
     /// How the service stands; `None` where it has no live instance.
     pub fn look(&self, now: Time) -> Option<ServiceSeen> {
         let (at, now) = (now, now.millis());
-        let seen = self.registry.live(at).map(|(name, one)| InstanceSeen {
-            name: name.clone(),
-            capacity_per_s: one.capacity_per_s,
-            concurrency: one.concurrency,
-            timeout_ms: one.timeout_ms,
-            network_ms: one.network_ms,
-            lives_for_ms: (one.ends.millis() - now) as u64,
-        });
-        let instances: Vec<InstanceSeen> = seen.collect();
+        let instances: Vec<_> = self.registry.live(at).map(|(name, one)| (name.clone(), *one)).collect();
         let counted =
             |of: fn(&Member<Shares>) -> Counted| self.members.all().map(|(_, member)| of(member).at(now)).sum();
         (!instances.is_empty()).then(|| ServiceSeen {
@@ -176,6 +165,7 @@ impl ServiceBook {
             given: (counted(rate_of), counted(concurrency_of)),
             members: self.live(now),
             processing_us: self.registry.took_us,
+            now: at,
         })
     }
 

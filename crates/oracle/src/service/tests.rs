@@ -22,7 +22,7 @@ fn instance(capacity_per_s: u64, concurrency: u64) -> Registration {
 /// A service of one instance that has been known for long enough.
 fn known(capacity_per_s: u64, concurrency: u64) -> ServiceBook {
     let mut book = ServiceBook::default();
-    book.register(&name("i"), &instance(capacity_per_s, concurrency), at(-5_000));
+    book.register(&name("i"), Some(&instance(capacity_per_s, concurrency)), at(-5_000));
     book
 }
 
@@ -47,14 +47,16 @@ fn shares(reply: &ShareReply) -> (u64, u64) {
 #[test]
 fn an_instance_that_does_not_renew_for_three_intervals_is_removed() {
     let mut book = ServiceBook::default();
-    let registered = book.register(&name("a"), &instance(500, 20), at(0));
+    let registered = book.register(&name("a"), Some(&instance(500, 20)), at(0));
     assert_eq!((registered.taken, registered.total.per_s), (true, 500));
-    assert_eq!(book.register(&name("b"), &instance(500, 30), at(20_000)).total.per_s, 1_000);
+    assert_eq!(book.register(&name("b"), Some(&instance(500, 30)), at(20_000)).total.per_s, 1_000);
     let total = book.look(at(29_999)).unwrap().total;
     assert_eq!((total.instances, total.per_s, total.concurrency, total.timeout_ms), (2, 1_000, 50, 10_000));
     let seen = book.look(at(30_000)).unwrap();
-    assert_eq!((seen.total.instances, seen.total.per_s, seen.instances[0].lives_for_ms), (1, 500, 20_000));
-    assert!(book.deregister(&name("b"), at(30_000)) && !book.deregister(&name("b"), at(30_000)));
+    assert_eq!((seen.total.instances, seen.total.per_s, seen.instances[0].1.ends), (1, 500, at(50_000)));
+    for was in [true, false] {
+        assert_eq!(book.register(&name("b"), None, at(30_000)).taken, was);
+    }
     assert_eq!(book.look(at(30_000)), None);
 }
 
@@ -62,10 +64,10 @@ fn an_instance_that_does_not_renew_for_three_intervals_is_removed() {
 fn a_service_has_so_many_instances_at_most() {
     let mut book = ServiceBook::default();
     for number in 0..MAX_INSTANCES {
-        assert!(book.register(&name(&format!("i{number}")), &instance(1, 1), at(0)).taken);
+        assert!(book.register(&name(&format!("i{number}")), Some(&instance(1, 1)), at(0)).taken);
     }
-    assert!(!book.register(&name("more"), &instance(1, 1), at(0)).taken);
-    assert!(book.register(&name("i7"), &instance(2, 2), at(1)).taken, "it renews");
+    assert!(!book.register(&name("more"), Some(&instance(1, 1)), at(0)).taken);
+    assert!(book.register(&name("i7"), Some(&instance(2, 2)), at(1)).taken, "it renews");
 }
 
 #[test]
@@ -99,14 +101,14 @@ fn the_share_of_one_that_is_silent_is_free_after_its_lease_and_a_second_and_its_
 #[test]
 fn what_is_registered_shrinks_for_all_at_once() {
     let mut book = known(500, 20);
-    book.register(&name("j"), &instance(500, 20), at(0));
+    book.register(&name("j"), Some(&instance(500, 20)), at(0));
     for (number, now) in [(1, 0), (2, 1_000), (3, 2_000)] {
         for holder in ["a", "b"] {
             let held = if number == 1 { (0, 0) } else { (500, 20) };
             turn(&mut book, holder, number, held, now);
         }
     }
-    book.deregister(&name("j"), at(2_100));
+    book.register(&name("j"), None, at(2_100));
     for holder in ["a", "b"] {
         assert_eq!(shares(&turn(&mut book, holder, 4, (500, 20), 3_000)), (250, 10), "neither falls to nothing");
     }
@@ -140,7 +142,7 @@ fn a_turn_that_is_repeated_gets_the_same_shares_and_hands_nothing_on_again() {
 #[test]
 fn while_shares_may_be_in_force_that_nobody_knows_of_nobody_gets_more_than_it_has() {
     let mut book = ServiceBook::default();
-    book.register(&name("i"), &instance(500, 20), at(0));
+    book.register(&name("i"), Some(&instance(500, 20)), at(0));
     let reply = turn(&mut book, "a", 1, (100, 5), 10);
     assert_eq!((shares(&reply), reply.starts_in_ms), ((100, 5), 3_990), "it has kept its share of before a loss");
     assert_eq!(shares(&turn(&mut book, "b", 1, (0, 0), 10)), (0, 0));

@@ -1,10 +1,6 @@
 //! The task that holds a process's leases.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, mpsc},
@@ -13,7 +9,7 @@ use tokio::{
 use weir_core::{
     limit::{
         budget::{
-            lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Ticket},
+            lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Settling, Ticket},
             ledger::{BudgetTokens, TakeAnswer},
         },
         share::is_overtaken,
@@ -21,7 +17,7 @@ use weir_core::{
     ports::{Clock, Share, StoreError},
 };
 
-use super::{Budgets, Message, QUEUE, Settling, TaskLender};
+use super::{Budgets, Message, QUEUE};
 use crate::{
     observer::{LedgerCall, Observer},
     share::{CLOSE_WITHIN, run_of},
@@ -29,10 +25,6 @@ use crate::{
 
 /// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.
 const MOST_BUDGETS: usize = 10_000;
-/// Calls to the ledger under way at the same time, at most; each has connections of its own.
-pub(super) const MOST_CALLS: usize = 64;
-/// How often it looks while as many calls as may be are under way: a budget may be unavailable by then, for those who wait.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Holds the leases, answers claims from them, and asks the ledger ahead of need.
 pub struct BudgetKeeper<L, C> {
@@ -43,14 +35,12 @@ pub struct BudgetKeeper<L, C> {
     clock: C,
     observer: Arc<dyn Observer>,
     inbox: mpsc::Receiver<Message>,
-    /// What comes back by itself, and to whom that is told.
+    /// What comes back by itself, and to whom that is told. Where this task has ended, tokens count as spent.
     settled: mpsc::UnboundedReceiver<Settling>,
-    pub(super) lender: Arc<dyn Lender>,
+    pub(super) lender: Lender,
     /// Whom to wake whose claims were pending.
     pending: BTreeMap<Ticket, Arc<Notify>>,
     calls: JoinSet<(L, Called)>,
-    /// Those to be made once fewer are under way.
-    waiting: VecDeque<DueTurn>,
 }
 
 /// What came of a turn that was sent then.
@@ -69,10 +59,10 @@ where
     pub fn new(connect: impl Fn() -> L + Send + 'static, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (settles, settled) = mpsc::unbounded_channel();
-        let lender = Arc::new(TaskLender(settles));
+        let lender: Lender = Arc::new(move |settling| drop(settles.send(settling)));
         let (leases, connect) = (Leases::new(MOST_BUDGETS, run_of(&clock)), Box::new(connect));
-        let (free, pending, calls, waiting) = (Vec::new(), BTreeMap::new(), JoinSet::new(), VecDeque::new());
-        let keeper = Self { leases, connect, free, clock, observer, inbox, settled, lender, pending, calls, waiting };
+        let (free, pending, calls) = (Vec::new(), BTreeMap::new(), JoinSet::new());
+        let keeper = Self { leases, connect, free, clock, observer, inbox, settled, lender, pending, calls };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -85,7 +75,7 @@ where
             tokio::select! {
                 biased;
                 Some(called) = self.calls.join_next() => self.take_answers(called),
-                Some(settled) = self.settled.recv() => self.settle(settled),
+                Some(settling) = self.settled.recv() => self.leases.settle(settling, self.clock.passed()),
                 message = self.inbox.recv() => match message {
                     Some(Message::Claim { ticket, claim, wake, reply }) => {
                         // What came back before the claim was made is taken first: it may have come after the look above.
@@ -106,7 +96,7 @@ where
                         let _ = reply.send(funded);
                     }
                     Some(Message::States(reply)) => {
-                        let _ = reply.send(self.leases.states(self.clock.passed()));
+                        let _ = reply.send(self.leases.states());
                     }
                     Some(Message::Close(closed)) => {
                         self.close().await;
@@ -120,34 +110,15 @@ where
         }
     }
 
-    fn settle(&mut self, settled: Settling) {
-        match settled {
-            Settling::Unspent(tokens) => self.leases.put_back(&tokens, self.clock.passed()),
-            Settling::Owed(owed) => self.leases.owe(owed),
-        }
-    }
-
     /// Makes the turns that are due; gives when to look again, if nothing happens before.
     fn call_ledger(&mut self) -> Option<Duration> {
         let sent_at = self.clock.passed();
-        self.send_waiting(sent_at);
-        if self.calls.len() >= MOST_CALLS {
-            return Some(sent_at + LOOK_EVERY);
-        }
         let Due { turns, next_at } = self.leases.due(sent_at);
-        self.waiting.extend(turns);
-        self.send_waiting(sent_at);
-        next_at
-    }
-
-    /// Makes the turns that wait, as many as may be under way.
-    fn send_waiting(&mut self, sent_at: Duration) {
-        while self.calls.len() < MOST_CALLS
-            && let Some(due) = self.waiting.pop_front()
-        {
+        for due in turns {
             let ledger = self.free.pop().unwrap_or_else(|| (self.connect)());
             self.calls.spawn(take_turn(ledger, due, sent_at));
         }
+        next_at
     }
 
     fn wake_ready(&mut self) {
@@ -226,8 +197,8 @@ where
 
     /// What has come back by now.
     fn settle_all(&mut self) {
-        while let Ok(settled) = self.settled.try_recv() {
-            self.settle(settled);
+        while let Ok(settling) = self.settled.try_recv() {
+            self.leases.settle(settling, self.clock.passed());
         }
     }
 }

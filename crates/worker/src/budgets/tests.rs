@@ -14,7 +14,7 @@ use weir_core::{
     limit::{
         budget::{
             BudgetId, SpanNow,
-            lease::{Answers, BudgetUse, Claimed, Outcome, Owed, Want},
+            lease::{Answers, BudgetUse, Claimed, Lender, MOST_TURNS, Outcome, Owed, Settling, Want},
             ledger::{BudgetTokens, EmbeddedLedger, LooksAtBudgets as _, TakeAnswer, TakeTurn},
         },
         share::TurnNumber,
@@ -22,7 +22,7 @@ use weir_core::{
     ports::{Clock, Share, StoreError},
 };
 
-use super::{keeper::MOST_CALLS, *};
+use super::*;
 use crate::{clock::SystemClock, observer::tests::TestObserver};
 
 /// How long anything may take here.
@@ -91,7 +91,7 @@ struct Scene {
     ledger: EmbeddedLedger,
     made: Arc<AtomicUsize>,
     connected: Arc<AtomicUsize>,
-    lender: Arc<dyn Lender>,
+    lender: Lender,
     budgets: Budgets,
     claimant: Claimant,
     keeper: JoinHandle<()>,
@@ -163,7 +163,7 @@ async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
     let scene = Scene::start(|_| Fate::Taken);
     assert_eq!(scene.outcomes(BUDGETS).await, vec![Outcome::Granted; BUDGETS]);
     let connected = scene.connected.load(Ordering::Relaxed);
-    assert!(connected <= MOST_CALLS, "{connected} connections");
+    assert!(connected <= MOST_TURNS, "{connected} connections");
     scene.close().await;
 }
 
@@ -173,10 +173,10 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
     let judged_at = SystemClock.passed();
     let owed = |admitted_ago_ms| {
         let used = claim(1).budgets[0].clone();
-        vec![Owed { used, tokens: 7, admitted_ago_ms, judged_at }]
+        vec![Owed::of(used, 7, judged_at, admitted_ago_ms)]
     };
     // It is counted since its first use, a while after these were admitted.
-    scene.lender.charge(owed(60_000));
+    (scene.lender)(Settling::Owed(owed(60_000)));
     let counted = async {
         while scene.used().await == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -184,16 +184,8 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
     };
     timeout(DEADLINE, counted).await.expect("the tokens are taken");
     // These were admitted long after that.
-    scene.lender.charge(owed(-3_600_000));
+    (scene.lender)(Settling::Owed(owed(-3_600_000)));
     assert_eq!(scene.close().await, 7);
-}
-
-#[tokio::test]
-async fn a_process_that_ends_gives_back_what_is_left() {
-    let scene = Scene::start(|_| Fate::Taken);
-    scene.wait_for_one().await;
-    assert!(scene.used().await > 0);
-    assert_eq!(scene.close().await, 0);
 }
 
 /// The system's clock, so many milliseconds behind.

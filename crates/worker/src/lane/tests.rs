@@ -567,6 +567,7 @@ fn decider(world: &World) -> Decider {
         held: HeldLimits {
             pressure: pressed.as_ref().map(|(_, pressure)| Arc::clone(pressure)),
             routes: permits.clone(),
+            ..HeldLimits::default()
         },
         ..Decider::new("intents", segments, policy)
     }

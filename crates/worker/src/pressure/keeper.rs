@@ -9,9 +9,10 @@ use weir_core::{
     basis::current::Current,
     limit::{
         pressure::{
-            Pressure,
+            ActiveTold, Pressure,
             activity::Minute,
             activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
+            most_untold,
         },
         share::{Answered, Turns, Unanswered, is_overtaken},
     },
@@ -20,11 +21,10 @@ use weir_core::{
 };
 
 use super::{
-    PressureStatus,
-    seconds::{Seconds, TURN_EVERY},
+    PressureStatus, TURN_EVERY,
+    lately::Lately,
     untold::Untold,
-    view::View,
-    views::Views,
+    view::{View, Views},
 };
 use crate::{
     observer::Observer,
@@ -41,7 +41,7 @@ pub type PressureKeeper<L, C> = PoolKeeper<HeldPlaces, L, C>;
 pub struct HeldPlaces {
     policy: Arc<Current<Policy>>,
     pressure: Arc<Pressure>,
-    inbox: mpsc::Receiver<ActiveIn>,
+    inbox: mpsc::Receiver<ActiveTold>,
     observer: Arc<dyn Observer>,
     status: PressureStatus,
     /// How long each turn makes it a member.
@@ -49,7 +49,10 @@ pub struct HeldPlaces {
     /// That of the last turn.
     minute: Minute,
     untold: Untold,
-    seconds: Seconds,
+    /// What turns have told so lately that others may not have read it: who is a member has taken a turn within that time.
+    told: Lately<Vec<ActiveIn>>,
+    /// How many users became active without a place before each turn of the last second.
+    without_place: Lately<u64>,
     views: Views,
     /// The fair part of the places, by the last turn that was told what is left.
     fair: u64,
@@ -87,7 +90,8 @@ where
             member_for: MEMBER_FOR,
             minute: Minute(0),
             untold: Untold::default(),
-            seconds: Seconds::default(),
+            told: Lately::default(),
+            without_place: Lately::default(),
             views: Views::default(),
             fair: 0,
             held: 0,
@@ -128,7 +132,7 @@ where
 impl HeldPlaces {
     fn take_up_answer(&mut self, answered: Answered<SharedPlaces>, answered_at: Duration) {
         let Answered { turn: SyncRequest { active, held, room, .. }, reply, began_at, is_repeated } = answered;
-        self.seconds.tell(active);
+        self.told.add(active, began_at, MEMBER_FOR);
         // Those of before may be others' by now, where the process stood still until it heard the answer.
         self.give_up_overdue(answered_at);
         self.synced = Some((began_at, answered_at));
@@ -152,7 +156,7 @@ impl HeldPlaces {
 
     /// The places held and the users who may become active without one until the next turn; and how many more may come in, as far as
     /// this instance knows.
-    fn places_to_ask(&mut self) -> (u64, Option<u64>) {
+    fn places_to_ask(&mut self, begun_at: Duration) -> (u64, Option<u64>) {
         // Whoever becomes active from here on is counted in one of these at least: as held, as active, or as told.
         let before = &self.views.before;
         let before_held: u64 = before.iter().map(|before| before.places.held()).sum();
@@ -162,7 +166,9 @@ impl HeldPlaces {
         if let Some(View { state, .. }) = &self.views.now {
             let used = self.held.saturating_sub(state.places.held());
             // As many as became active without a place in the last second, by reports or other intents, may do so until the next turn.
-            let without = self.seconds.may_come(std::mem::take(&mut self.came).saturating_sub(used));
+            let without = std::mem::take(&mut self.came).saturating_sub(used);
+            self.without_place.add(without, begun_at, TURN_EVERY);
+            let without: u64 = self.without_place.all().sum();
             state.places.withdraw_above(self.fair.saturating_sub(without));
             held += state.places.held() + without;
             room = Some(state.room());
@@ -184,18 +190,19 @@ impl HeldPlaces {
     /// Takes what a turn has read, and what it says of the log.
     fn take_reply(&mut self, reply: &SyncReply, is_repeated: bool, answered_at: Duration) {
         let reading = self.views.reading_mut();
-        let ignored = reading.map_or(0, |reading| reading.note(reply, self.seconds.is_within(), self.minute));
+        let ignored = reading.map_or(0, |reading| reading.note(reply, self.minute));
         self.observer.activity_synced(reply.bytes, ignored);
         if reply.lost {
             tracing::warn!("the log of activity was lost in part: it is read from the beginning of the window");
             // What this turn told is there, if it was told just now.
-            self.seconds.take_told(is_repeated).for_each(|active| self.untold.add(active));
+            let last = usize::from(!is_repeated);
+            self.told.take_all_but(last).flatten().for_each(|active| self.untold.add(active));
             self.gathers = Some((self.members, answered_at + MEMBER_FOR));
         } else {
             self.gathers = self.gathers.filter(|(members, _)| reply.members < *members);
         }
         self.members = reply.members;
-        if !reply.more && self.views.next.is_some() {
+        if !reply.more {
             self.views.take_up();
         }
     }
@@ -207,20 +214,23 @@ impl HeldPlaces {
         }
         (self.synced, self.fair, self.held) = (None, 0, 0);
         self.drain();
-        (self.untold, self.seconds) = Default::default();
+        (self.untold, self.told, self.without_place) = Default::default();
     }
 
     /// Takes what batches and reports have told.
     fn drain(&mut self) {
-        // By the state of before, or before this one is in force.
-        let elsewhere = self.views.now.as_ref().filter(|_| !self.views.before.is_empty());
-        let states = [elsewhere, self.views.next.as_ref()];
-        for active in self.inbox.try_iter() {
+        let Views { now, next, before, .. } = &mut self.views;
+        for ActiveTold { active, exempt } in self.inbox.try_iter() {
             self.pressure.heard(active.users.len());
-            for View { state, .. } in states.into_iter().flatten() {
+            // By the state of before, or before this one is in force.
+            let elsewhere = now.as_ref().filter(|_| !before.is_empty());
+            for View { state, .. } in elsewhere.into_iter().chain(next.as_ref()) {
                 for user in &active.users {
                     state.users.note(*user, active.minute, active.minute);
                 }
+            }
+            if let Some(view) = now.as_mut().filter(|_| exempt > 0) {
+                *view.exempt.entry(active.minute).or_default() += exempt;
             }
             self.came += active.new;
             self.untold.add(active);
@@ -277,9 +287,8 @@ impl HoldsPart for HeldPlaces {
     fn next_turn(&mut self, given_up: Option<SyncRequest>, begun_at: Duration) -> Option<SyncRequest> {
         let given_up = given_up.map(|turn| turn.active).unwrap_or_default();
         given_up.into_iter().for_each(|active| self.untold.add(active));
-        let most_untold = self.policy.get().pressure.as_ref()?.most_untold();
-        self.seconds.begin_turn(begun_at);
-        let (mut held, mut room) = self.places_to_ask();
+        let most_untold = most_untold(self.policy.get().pressure.as_ref()?.max_active_users);
+        let (mut held, mut room) = self.places_to_ask(begun_at);
         let active = self.choose_told(most_untold);
         held += self.untold.new_users();
         if self.views.next.is_some() || !self.untold.is_empty() {
@@ -289,7 +298,7 @@ impl HoldsPart for HeldPlaces {
             room = Some(0);
         }
         let reading = self.views.reading_mut()?;
-        let (cursor, window_ms, wanted) = (reading.cursor.clone(), reading.window_ms, reading.wanted());
+        let (cursor, window_ms, wanted) = (reading.cursor.clone(), reading.window_ms, reading.wanted(begun_at));
         Some(SyncRequest { cursor, active, window_ms, member_for_ms: in_ms(self.member_for), held, wanted, room })
     }
 
@@ -317,7 +326,7 @@ impl HoldsPart for HeldPlaces {
 
     fn show(&self, _: Duration, silence: Option<&Silence>) {
         let seen = self.views.now.as_ref().zip(self.synced);
-        let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, silence.cloned()));
+        let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at));
         self.status.set(seen, silence.cloned());
     }
 

@@ -1,10 +1,10 @@
-//! How old what waits for a route is, by what each look has found.
+//! How long intents have waited for a route, by what Kafka says was written before some moment. No record is read.
 
 use std::time::Duration;
 
 use weir_core::{
     basis::time::millis,
-    limit::route::arrivals::{Arrivals, Waiting, before_the_first_ms},
+    limit::route::{MAX_WAIT_MS, Waiting, routes::RouteState},
     ports::Clock,
 };
 
@@ -12,67 +12,73 @@ use super::RouteOffsets;
 
 /// How long one look may ask about the past: the lag is not to become old meanwhile.
 const ASKS_FOR: Duration = Duration::from_millis(500);
+/// An age is asked for in steps of this part of it, and this time: so much of it may be missing.
+const STEP_PART: i64 = 6;
+const STEP_MS: i64 = 1_000;
+/// No higher age is asked for: none of what waits may be in Kafka any more.
+const LONGEST_MS: i64 = 14 * 86_400_000;
+const COUNT_EVERY: Duration = Duration::from_secs(10);
 
-/// The partitions of a route's topic of waiting intents.
+/// How long what waits for one route has waited.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
-    partitions: Vec<Arrivals>,
-    /// What waited at the first look, until it is known since when.
-    asked: Option<First>,
-}
-
-#[derive(Debug)]
-struct First {
-    at_ms: i64,
-    waiting: Vec<Waiting>,
-    answered: usize,
-    is_known: bool,
+    /// When the oldest intent that waits came, at the latest, in milliseconds of the monotonic clock; `None`: none waits.
+    pub(super) oldest_ms: Option<i64>,
+    /// When those that have waited for too long are counted again.
+    counts_at: Duration,
 }
 
 impl Ages {
-    /// Notes a look, of so long after the beginning of the monotonic clock.
-    pub(super) fn look(&mut self, at: Duration, waiting: &[Waiting]) {
-        let at_ms = signed_ms(at);
-        // A topic that was recreated may have fewer.
-        self.partitions.resize_with(waiting.len(), Arrivals::default);
-        for (arrivals, waiting) in self.partitions.iter_mut().zip(waiting) {
-            arrivals.note(at_ms, *waiting);
+    /// Looks at what waits: how old the oldest is, and how many have waited for too long, where that is due.
+    pub(super) async fn look<C: Clock>(
+        &mut self,
+        offsets: &mut dyn RouteOffsets,
+        (state, clock): (&RouteState, &C),
+        waiting: &[Waiting],
+    ) {
+        if waiting.iter().all(|waiting| waiting.count() == 0) {
+            self.oldest_ms = None;
+            return state.set_overdue(0);
         }
-        let is_known = waiting.iter().all(|waiting| waiting.count() == 0);
-        self.asked.get_or_insert_with(|| First { at_ms, waiting: waiting.to_vec(), answered: 0, is_known });
+        self.find_oldest(offsets, clock, waiting).await;
+        let passed = clock.passed();
+        if passed >= self.counts_at {
+            self.counts_at = passed + COUNT_EVERY;
+            if let Ok(since) = offsets.waiting_since(clock.now().plus(-MAX_WAIT_MS)).await {
+                state.set_overdue(before(waiting, &since));
+            }
+        }
     }
 
-    /// When the oldest intent that waits came, in milliseconds of the monotonic clock; `None`: none waits.
-    pub(super) fn oldest_ms(&self) -> Option<i64> {
-        self.partitions.iter().filter_map(Arrivals::oldest_ms).min()
-    }
-
-    /// Finds out since when what waited at the first look does. What has no answer in time is asked again with the next look.
-    pub(super) async fn ask_back<C: Clock>(&mut self, offsets: &mut dyn RouteOffsets, clock: &C) {
-        let Some(first) = self.asked.as_mut().filter(|first| !first.is_known) else { return };
-        let passed_ms = signed_ms(clock.passed());
-        let now = clock.now();
-        let until = clock.passed() + ASKS_FOR;
-        for before_ms in before_the_first_ms().skip(first.answered) {
-            if clock.passed() >= until {
-                return;
-            }
-            let at_ms = first.at_ms - before_ms;
-            let Ok(ends) = offsets.waiting_since(now.plus(at_ms - passed_ms)).await else { return };
-            first.answered += 1;
-            let mut waited = false;
-            for ((arrivals, waiting), end) in self.partitions.iter_mut().zip(&first.waiting).zip(ends) {
-                if waiting.count() > 0 && end.is_none_or(|end| end > waiting.from) {
-                    arrivals.note_before(at_ms, end);
-                    waited = true;
-                }
-            }
-            if !waited {
+    /// Asks for the age of the last look, then for higher ones where it holds, and else for lower ones. What has no answer in time is
+    /// asked with the next look.
+    async fn find_oldest<C: Clock>(&mut self, offsets: &mut dyn RouteOffsets, clock: &C, waiting: &[Waiting]) {
+        let (now, began_at) = (clock.now(), clock.passed());
+        let (mut age_ms, mut found) = (self.oldest_ms.map_or(0, |oldest_ms| signed_ms(began_at) - oldest_ms), None);
+        while age_ms <= LONGEST_MS && clock.passed() < began_at + ASKS_FOR {
+            let holds = if age_ms == 0 {
+                true
+            } else {
+                let Ok(since) = offsets.waiting_since(now.plus(-age_ms)).await else { break };
+                before(waiting, &since) > 0
+            };
+            if holds {
+                found = Some(age_ms);
+                age_ms += age_ms / (STEP_PART - 1) + STEP_MS;
+            } else if found.is_none() {
+                age_ms = (age_ms - age_ms / STEP_PART - STEP_MS).max(0);
+            } else {
                 break;
             }
         }
-        first.is_known = true;
+        self.oldest_ms = Some(signed_ms(began_at) - found.unwrap_or(age_ms));
     }
+}
+
+/// How many of those that wait are before the first offset of each partition that is not counted; `None`: there is none.
+fn before(waiting: &[Waiting], firsts: &[Option<u64>]) -> u64 {
+    let ends = waiting.iter().zip(firsts).map(|(waiting, first)| (waiting, first.unwrap_or(waiting.end)));
+    ends.map(|(waiting, first)| Waiting { end: first.min(waiting.end), ..*waiting }.count()).sum()
 }
 
 /// A moment of the monotonic clock, to be compared with moments before its beginning.
@@ -87,17 +93,14 @@ mod tests {
         atomic::{AtomicU64, Ordering},
     };
 
-    use weir_core::basis::time::Time;
+    use weir_core::{basis::time::Time, limit::route::routes::Routes};
 
     use super::*;
     use crate::routes::{AskingBack, Looking};
 
     /// A clock, and a broker that takes 300 ms for an answer: since 100 s, a record came every 10 s.
     #[derive(Debug, Clone, Default)]
-    struct Slow {
-        passed_ms: Arc<AtomicU64>,
-        asked: Arc<AtomicU64>,
-    }
+    struct Slow(Arc<AtomicU64>);
 
     impl Clock for Slow {
         fn now(&self) -> Time {
@@ -105,7 +108,7 @@ mod tests {
         }
 
         fn passed(&self) -> Duration {
-            Duration::from_millis(self.passed_ms.load(Ordering::Relaxed))
+            Duration::from_millis(self.0.load(Ordering::Relaxed))
         }
 
         async fn sleep(&self, _: Duration) {}
@@ -117,36 +120,37 @@ mod tests {
         }
 
         fn waiting_since(&mut self, time: Time) -> AskingBack {
-            self.asked.fetch_add(1, Ordering::Relaxed);
-            self.passed_ms.fetch_add(300, Ordering::Relaxed);
+            self.0.fetch_add(300, Ordering::Relaxed);
             let came = (time.millis() - Time::default().millis() - 100_000).max(0) / 10_000;
-            let ends: Result<_, String> = Ok(vec![Some(5 + came.unsigned_abs())]);
-            Box::pin(std::future::ready(ends))
+            let firsts: Result<_, String> = Ok(vec![Some(5 + came.unsigned_abs())]);
+            Box::pin(std::future::ready(firsts))
         }
-    }
-
-    #[test]
-    fn a_partition_that_is_gone_has_no_oldest_intent() {
-        let (mut ages, waits) = (Ages::default(), Waiting { from: 0, end: 9 });
-        ages.look(Duration::from_secs(1), &[Waiting::default(), waits]);
-        assert_eq!(ages.oldest_ms(), Some(1_000));
-        ages.look(Duration::from_secs(2), &[Waiting::default()]);
-        assert_eq!(ages.oldest_ms(), None, "the topic was recreated with fewer partitions");
     }
 
     #[tokio::test]
-    async fn the_past_is_asked_for_half_a_second_with_each_look_until_it_is_known() {
-        let clock = Slow::default();
-        clock.passed_ms.store(700_000, Ordering::Relaxed);
-        let mut offsets = clock.clone();
-        let (mut ages, mut asked) = (Ages::default(), Vec::new());
-        for _ in 0..9 {
-            ages.look(clock.passed(), &[Waiting { from: 5, end: 65 }]);
-            ages.ask_back(&mut offsets, &clock).await;
-            asked.push(clock.asked.load(Ordering::Relaxed));
+    async fn an_age_is_found_look_by_look_and_at_most_a_sixth_of_it_is_missing() {
+        let clock = Slow(Arc::new(AtomicU64::new(700_000)));
+        let (state, mut offsets, mut ages) = (Routes::new().state("email"), clock.clone(), Ages::default());
+        // The first of them came at 110 s, and then at 660 s.
+        for (from, came_ms) in [(5, 110_000), (60, 660_000)] {
+            for _ in 0..40 {
+                let began_at = clock.passed();
+                ages.look(&mut offsets, (&state, &clock), &[Waiting { from, end: 65 }]).await;
+                assert!(clock.passed() <= began_at + Duration::from_millis(900), "two questions, or three");
+            }
+            let at_ms = signed_ms(clock.passed());
+            let (age_ms, found_ms) = (at_ms - came_ms, at_ms - ages.oldest_ms.unwrap());
+            let least_ms = age_ms - age_ms / STEP_PART - 2 * STEP_MS;
+            assert!((least_ms..=age_ms).contains(&found_ms), "{found_ms} of {age_ms}");
         }
-        assert_eq!(asked, [2, 4, 6, 8, 10, 12, 13, 13, 13], "so long ago nothing waited");
-        let age_ms = signed_ms(clock.passed()) - ages.oldest_ms().unwrap();
-        assert!((400_000..=604_000).contains(&age_ms), "of 600 s, at most a third is missing: {age_ms}");
+        ages.look(&mut offsets, (&state, &clock), &[Waiting { from: 65, end: 65 }]).await;
+        assert_eq!(ages.oldest_ms, None, "none waits");
+    }
+
+    #[test]
+    fn those_before_the_first_that_has_not_waited_for_so_long_are_counted() {
+        let waiting = [Waiting { from: 5, end: 9 }, Waiting::default()];
+        let found = [None, Some(3), Some(5), Some(7), Some(9), Some(12)].map(|first| before(&waiting, &[first, None]));
+        assert_eq!(found, [4, 0, 0, 2, 4, 4]);
     }
 }

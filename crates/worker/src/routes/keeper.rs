@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::ArcSwap;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use weir_core::{
     basis::current::Current,
@@ -12,7 +12,7 @@ use weir_core::{
 };
 
 use super::{
-    LooksAtRoutes, RoutesStatus,
+    LooksAtRoutes,
     learnt::{LastLearnt, Learnt},
     offsets::{LastLook, keep_looking},
     route_keeper::{RouteKeeper, RouteLinks, TURN_EVERY},
@@ -24,7 +24,6 @@ pub struct KeeperLinks<C> {
     pub routes: Arc<Routes>,
     pub offsets: Arc<dyn LooksAtRoutes>,
     pub clock: C,
-    pub status: RoutesStatus,
 }
 
 /// A task of one route: a part of the process, like the keeper itself.
@@ -74,12 +73,10 @@ where
     /// Begins to keep routes that are new or have changed, and ends those that are gone.
     fn follow(&mut self) {
         let policy = self.links.policy.get();
-        let status = self.links.status.clone();
         let mut changed = BTreeMap::new();
         self.kept.retain(|name, kept| {
             let stays = policy.routes.contains(&kept.route);
             if !stays {
-                status.remove(name);
                 changed.insert(Arc::clone(name), (kept.route.clone(), kept.learnt.load_full()));
             }
             stays
@@ -100,20 +97,12 @@ where
             let clock = self.links.clock.clone();
             let looking = keep_looking(offsets, Arc::clone(&state), clock.clone(), Arc::clone(&look), stop.clone());
             (self.spawn)(Box::pin(looking));
-            let before = changed.get(&route.name).and_then(|(before, learnt)| Some((before, learnt.as_deref()?)));
-            let learnt = Learnt::before(route, state.times(), before);
-            // It is kept over another change, too, that comes before the first look.
-            let last_learnt: LastLearnt = Arc::new(ArcSwapOption::from_pointee(learnt.clone()));
-            let links = RouteLinks {
-                permits: (self.permits)(),
-                clock,
-                look,
-                cell: self.links.status.add(&route.name),
-                last_learnt: Arc::clone(&last_learnt),
-            };
-            let keeper = RouteKeeper::new(route, state, links, learnt);
+            let before = changed.get(&route.name).map(|(before, learnt)| (before, &**learnt));
+            let learnt: LastLearnt = Arc::new(ArcSwap::from_pointee(Learnt::before(route, &state, before)));
+            let links = RouteLinks { permits: (self.permits)(), clock, look, last_learnt: Arc::clone(&learnt) };
+            let keeper = RouteKeeper::new(route, state, links);
             (self.spawn)(Box::pin(keeper.run(stop.clone())));
-            let kept = KeptRoute { route: route.clone(), learnt: last_learnt, _stop: stop.drop_guard() };
+            let kept = KeptRoute { route: route.clone(), learnt, _stop: stop.drop_guard() };
             self.kept.insert(Arc::clone(&route.name), kept);
         }
     }
@@ -157,8 +146,8 @@ mod tests {
         }
     }
 
-    fn policy(rate: u64) -> Arc<Policy> {
-        let route = format!("name = \"email\"\nwhen_full = \"suppress\"\nconsumer_group = \"hedwig\"\nrate = {rate}");
+    fn policy(route: &str) -> Arc<Policy> {
+        let route = format!("name = \"email\"\nwhen_full = \"suppress\"\n{route}");
         let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
         Arc::new(parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap())
     }
@@ -171,27 +160,32 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learnt_is_kept_over_two_changes_without_a_look_between_them() {
-        let current = Current::new(policy(1_000));
-        let links = KeeperLinks {
-            policy: Arc::clone(&current),
-            routes: Routes::new(),
-            offsets: Arc::new(Unseen),
-            clock: SystemClock,
-            status: RoutesStatus::default(),
-        };
-        let permits = || EmbeddedPermits::new("weir-0", Time::default);
-        let mut keeper = RoutesKeeper::new(links, permits, drop::<RouteTask>);
-        keeper.follow();
-        let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full().unwrap());
-        (0..60).for_each(|at| _ = turn(&mut learnt, at));
-        keeper.kept["email"].learnt.store(Some(Arc::new(learnt)));
-        for rate in [2_000, 3_000] {
-            current.replace(policy(rate));
+    fn what_was_learnt_is_kept_over_changes_without_a_look_between_them_unless_it_is_of_another_delivery() {
+        const EMAIL: &str = "channel = \"email\"\nconsumer_group = \"hedwig\"\n";
+        for (changed, keeps) in [
+            (format!("{EMAIL}rate = 1000\nahead = \"60s\"\n"), true),
+            ("channel = \"email\"\nconsumer_group = \"errol\"\n".to_owned(), false),
+            ("channel = \"push\"\nconsumer_group = \"hedwig\"\n".to_owned(), false),
+            (format!("{EMAIL}service = \"mail\"\n"), false),
+        ] {
+            let current = Current::new(policy(EMAIL));
+            let (policies, routes) = (Arc::clone(&current), Routes::new());
+            let links = KeeperLinks { policy: policies, routes, offsets: Arc::new(Unseen), clock: SystemClock };
+            let permits = || EmbeddedPermits::new("weir-0", Time::default);
+            let mut keeper = RoutesKeeper::new(links, permits, drop::<RouteTask>);
             keeper.follow();
+            let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full());
+            learnt.note_times((20, 2_000));
+            (0..60).for_each(|at| _ = turn(&mut learnt, at));
+            keeper.kept["email"].learnt.store(Arc::new(learnt));
+            for change in [&changed, &format!("{changed}max_attempts = 4\n")] {
+                current.replace(policy(change));
+                keeper.follow();
+            }
+            let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full());
+            assert_eq!(learnt.mean_ms(), keeps.then_some(100), "{changed}");
+            let rate = turn(&mut learnt, 60);
+            assert_eq!(rate > 250.0, keeps, "{changed}: {rate}");
         }
-        let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full().unwrap());
-        let rate = turn(&mut learnt, 60);
-        assert!(rate > 250.0, "{rate}");
     }
 }

@@ -2,17 +2,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::{Builder, JoinHandle},
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use weir_core::{basis::current::Current, limit::route::WhenFull, policy::Policy};
 
-use crate::{lane::LaneError, supervise::LaneWork};
+use crate::{
+    lane::LaneError,
+    status::LaneStatus,
+    supervise::{LaneWork, to_its_end},
+};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -55,14 +59,39 @@ impl WaitingLanes {
 
     fn start(&self, route: &Arc<str>) -> Result<JoinHandle<Result<(), LaneError>>, LaneError> {
         let work = (self.make)(route);
-        let lane = Builder::new().name(format!("waiting-{route}")).spawn(move || {
-            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                Err(LaneError::Fatal(
-                    "a bug in weir ended it (the panic is in the log above); please report it".to_owned(),
-                ))
-            })
-        });
+        let lane = Builder::new().name(format!("waiting-{route}")).spawn(move || to_its_end(work));
         lane.map_err(|error| LaneError::Fatal(format!("no thread for the lane of the route {route}: {error}")))
+    }
+}
+
+/// How the lanes stand, by their routes; clones are of the same.
+#[derive(Debug, Clone, Default)]
+pub struct WaitingStatuses(Arc<ArcSwap<BTreeMap<Arc<str>, Arc<LaneStatus>>>>);
+
+impl WaitingStatuses {
+    /// That of a lane, until it is removed.
+    #[must_use]
+    pub fn add(&self, route: &Arc<str>) -> Arc<LaneStatus> {
+        self.0.rcu(|all| {
+            let mut all = BTreeMap::clone(all);
+            all.entry(Arc::clone(route)).or_default();
+            all
+        });
+        self.0.load().get(route).cloned().unwrap_or_default()
+    }
+
+    /// The lane has ended.
+    pub fn remove(&self, route: &str) {
+        self.0.rcu(|all| {
+            let mut all = BTreeMap::clone(all);
+            all.remove(route);
+            all
+        });
+    }
+
+    #[must_use]
+    pub fn all(&self) -> Arc<BTreeMap<Arc<str>, Arc<LaneStatus>>> {
+        self.0.load_full()
     }
 }
 
@@ -85,6 +114,16 @@ mod tests {
     use weir_core::{basis::document::Format, policy::file::parse_policy};
 
     use super::*;
+
+    #[test]
+    fn a_lane_keeps_its_status_until_it_has_ended() {
+        let statuses = WaitingStatuses::default();
+        let route: Arc<str> = "email".into();
+        statuses.add(&route).assigned();
+        assert!(statuses.add(&route).is_assigned() && statuses.clone().all()["email"].is_assigned());
+        statuses.remove("email");
+        assert!(statuses.all().is_empty() && !statuses.add(&route).is_assigned());
+    }
 
     #[test]
     fn each_route_for_which_something_may_wait_has_one_lane() {

@@ -7,8 +7,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::time::Time,
     limit::route::{
-        Route,
-        arrivals::Waiting,
+        Route, Waiting,
         delivery_signals::WaitingQueue,
         pace::{Behind, Lag, Pace},
         routes::RouteState,
@@ -16,10 +15,7 @@ use weir_core::{
     ports::Clock,
 };
 
-use super::{
-    ages::{Ages, signed_ms},
-    overdue::Overdue,
-};
+use super::ages::{Ages, signed_ms};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A look that is older says nothing of the lag any more.
@@ -48,13 +44,16 @@ pub type Looking<'a> = Pin<Box<dyn Future<Output = Offsets> + Send + 'a>>;
 /// A question about the past under way; or why there is no answer.
 pub type AskingBack = Pin<Box<dyn Future<Output = Result<Vec<Option<u64>>, String>> + Send>>;
 
+/// A partition of one of the approved topics, by the name of that.
+pub type RoutePartition = (Arc<str>, i32);
+
 /// What one look finds, or why it cannot be seen and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offsets {
     /// How far the route's consumer group is in its approved topics; `None`: it has no group.
     pub lag: Result<Option<Lag>, String>,
-    /// The partitions of these that are behind the others, named.
-    pub behind: Vec<Behind<String>>,
+    /// The partitions of these that are behind the others.
+    pub behind: Vec<Behind<RoutePartition>>,
     /// The intents that wait for the route, by partition; empty where it has no topic.
     pub waiting: Result<Vec<Waiting>, String>,
 }
@@ -68,7 +67,7 @@ pub(super) struct OffsetsSeen {
     /// Intents sent to wait before those that wait were last counted.
     pub(super) queued: u64,
     pub(super) lag: Result<Option<Lag>, String>,
-    pub(super) behind: Vec<Behind<String>>,
+    pub(super) behind: Vec<Behind<RoutePartition>>,
     pub(super) waiting: Result<Vec<Waiting>, String>,
     /// When the oldest of them came, in milliseconds of the monotonic clock, also before its beginning; `None`: none waits, or it is
     /// not known.
@@ -76,6 +75,11 @@ pub(super) struct OffsetsSeen {
 }
 
 impl OffsetsSeen {
+    /// Why something is not known.
+    pub(super) fn unknown(&self) -> Option<&String> {
+        [self.lag.as_ref().err(), self.waiting.as_ref().err()].into_iter().flatten().next()
+    }
+
     pub(super) fn known_lag(&self) -> Option<Lag> {
         self.lag.as_ref().ok().copied().flatten()
     }
@@ -88,7 +92,10 @@ impl OffsetsSeen {
 
     /// What is said of partitions that are behind, and what to do.
     pub(super) fn behind_in_words(&self) -> Option<String> {
-        let named: Vec<&str> = self.behind.iter().take(NAMED).map(|behind| &*behind.partition).collect();
+        let name = |Behind { partition: (topic, number), .. }: &Behind<RoutePartition>| {
+            format!("partition {number} of {topic}")
+        };
+        let named: Vec<String> = self.behind.iter().take(NAMED).map(name).collect();
         let more = match self.behind.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -131,30 +138,49 @@ pub(super) async fn keep_looking<C: Clock>(
     last: LastLook,
     stop: CancellationToken,
 ) {
-    let (mut ages, mut overdue) = (Ages::default(), Overdue::default());
+    let mut ages = Ages::default();
     while !stop.is_cancelled() {
         let began_at = clock.passed();
         let (mut spent, mut queued) = (state.spent(), state.queued());
-        let Offsets { lag, behind, waiting } = offsets.look().await;
+        let Offsets { lag, mut behind, waiting } = offsets.look().await;
         let at = clock.passed();
         let lag = lag.and_then(|lag| in_time(lag, at.saturating_sub(began_at)));
-        if let Some(before) = last.load().as_deref() {
-            spent = if lag.is_err() { before.spent } else { spent };
+        let before = last.load_full();
+        if let Some(before) = &before {
+            if lag.is_err() {
+                (spent, behind) = (before.spent, before.behind.clone());
+            }
             queued = if waiting.is_err() { before.queued } else { queued };
         }
-        if let Ok(waiting) = &waiting {
-            ages.look(at, waiting);
-        }
-        let oldest_ms = ages.oldest_ms();
+        // The age is that of the look before, and goes on: to ask for it may take longer than the lag holds.
+        let oldest_ms = ages.oldest_ms;
         let looked = Arc::new(OffsetsSeen { at, spent, queued, lag, behind, waiting, oldest_ms });
+        log_changes(&state.name, before.as_deref(), &looked);
         last.store(Some(Arc::clone(&looked)));
-        ages.ask_back(offsets.as_mut(), &clock).await;
         if let Ok(waiting) = &looked.waiting {
-            overdue.count(offsets.as_mut(), (&state, &clock), waiting).await;
+            ages.look(offsets.as_mut(), (&state, &clock), waiting).await;
         }
         let wait = (began_at + LOOK_EVERY).saturating_sub(clock.passed());
         if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
             return;
+        }
+    }
+}
+
+/// Says what is new by a look.
+fn log_changes(route: &str, before: Option<&OffsetsSeen>, looked: &OffsetsSeen) {
+    let unknown = looked.unknown();
+    if unknown != before.and_then(OffsetsSeen::unknown) {
+        match unknown {
+            Some(reason) => tracing::warn!(route, "the route's offsets are not known: {reason}"),
+            None => tracing::info!(route, "the route's offsets are known again"),
+        }
+    }
+    let behind = looked.behind_in_words();
+    if behind != before.and_then(OffsetsSeen::behind_in_words) {
+        match behind {
+            Some(words) => tracing::warn!(route, "{words}"),
+            None => tracing::info!(route, "no partition is behind the others any more"),
         }
     }
 }

@@ -1,10 +1,8 @@
 //! The task of one route that takes a process's turns at its permits.
 
-mod alone;
-mod seen;
+mod known;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,9 +20,7 @@ use weir_core::{
     ports::{Clock, Share, StoreError},
 };
 
-use self::{alone::GivenAlone, trouble::OffsetsTrouble};
 use super::{
-    RouteCell,
     learnt::{LastLearnt, Learnt},
     offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
 };
@@ -49,18 +45,8 @@ pub(super) struct RouteLinks<P, C> {
     pub(super) permits: P,
     pub(super) clock: C,
     pub(super) look: LastLook,
-    pub(super) cell: RouteCell,
     /// For the task that comes after a change of the policy.
     pub(super) last_learnt: LastLearnt,
-}
-
-/// What lanes have used and left since a turn last told of it: one that is made again tells nothing new.
-#[derive(Debug, Clone, Copy, Default)]
-struct Untold {
-    used: u64,
-    withdrawn: u64,
-    /// What was withdrawn that the store has granted.
-    returned: u64,
 }
 
 pub(super) type RouteKeeper<P, C> = PoolKeeper<HeldPermits, P, C>;
@@ -70,54 +56,58 @@ pub(super) struct HeldPermits {
     route: Arc<Route>,
     state: Arc<RouteState>,
     last_look: LastLook,
-    cell: RouteCell,
     last_learnt: LastLearnt,
     /// When a turn was made last, by the monotonic clock.
     made_at: Duration,
-    given_alone: GivenAlone,
+    /// Permits that lanes were given while the store did not answer, and that it has not granted since. They were not taken out of the
+    /// route's rate: what is left of them is not returned to that, and what the store grants next, with a turn that is made again too, is
+    /// for them first. So a lost reply neither burns permits nor doubles them.
+    given_alone: u64,
     learnt: Learnt,
-    pace: Option<Pace>,
     sampled_at: Option<Duration>,
     /// The last answer of the store.
     grant: PermitGrant,
     is_answered: bool,
     overtaken_since: Option<Duration>,
-    /// Permits used by the last turn, since the process began.
+    /// Permits used by the last turn that told of it, since the process began: one that is made again tells nothing new.
     used: u64,
-    untold: Untold,
+    /// The same when a turn was made last.
+    used_at_look: u64,
+    /// What was taken back since then, unused.
+    withdrawn: u64,
+    /// What of that the store has granted, with what it granted beyond the room.
+    returned: u64,
     /// What the last turn went by; `None`: there was none yet.
     went_by: Option<(Arc<OffsetsSeen>, Pace)>,
     /// The permits that it came to, and those of them that only reserved intents may take.
     permits: u64,
     reserved: u64,
-    trouble: OffsetsTrouble,
 }
 
 impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
     /// Its task. The permits of the last turn end with their lease.
-    pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>, learnt: Learnt) -> Self {
+    pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>) -> Self {
         let key = RouteKey { route: Arc::clone(&route.name), service: route.service.clone() };
-        let RouteLinks { permits, clock, look, cell, last_learnt } = links;
+        let RouteLinks { permits, clock, look, last_learnt } = links;
         let part = HeldPermits {
             route: Arc::new(route.clone()),
             used: used_by_now(&state),
+            used_at_look: used_by_now(&state),
             state,
             last_look: look,
-            cell,
+            learnt: Learnt::clone(&last_learnt.load_full()),
             last_learnt,
             made_at: Duration::ZERO,
-            given_alone: GivenAlone::default(),
-            learnt,
-            pace: None,
+            given_alone: 0,
             sampled_at: None,
-            grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
+            grant: PermitGrant { members: 1, slow: 1_000, ..PermitGrant::default() },
             is_answered: false,
             overtaken_since: None,
-            untold: Untold::default(),
+            withdrawn: 0,
+            returned: 0,
             went_by: None,
             permits: 0,
             reserved: 0,
-            trouble: OffsetsTrouble::default(),
         };
         Self::of(part, (key, permits), clock, AskedTurns::default())
     }
@@ -126,14 +116,25 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
 impl HeldPermits {
     /// Takes back what lanes have left, also where a turn is made again: what they are given meanwhile must not gather.
     fn withdraw(&mut self, now: Duration) {
-        let used = self.used_since();
-        let withdrawn = self.withdraw_most(used, now);
-        let before = self.untold;
-        self.untold = Untold {
-            used: before.used + used,
-            withdrawn: before.withdrawn + withdrawn,
-            returned: before.returned + self.given_alone.settle(withdrawn),
+        let by_now = used_by_now(&self.state);
+        let used = by_now.saturating_sub(std::mem::replace(&mut self.used_at_look, by_now));
+        // But for what lanes may take until this turn has its answer: they are not to find nothing. What may be others' by now is not kept:
+        // the turn would make it this instance's again.
+        let keep = |pool, used: u64| match self.state.left(pool, now) {
+            0 => 0,
+            left => (left / KEPT_PART).max(used / KEPT_PART),
         };
+        let withdrawn = self.state.withdraw_above(keep(Pool::General, used), keep(Pool::Reserved, 0));
+        let returned = self.settle(withdrawn);
+        (self.withdrawn, self.returned) = (self.withdrawn + withdrawn, self.returned + returned);
+    }
+
+    /// So many permits are for those that were given alone first, because they come back from lanes, or the store grants them; gives what
+    /// is beyond.
+    fn settle(&mut self, permits: u64) -> u64 {
+        let settled = permits.min(self.given_alone);
+        self.given_alone -= settled;
+        permits - settled
     }
 
     /// The turn that was made last has come to so many permits.
@@ -162,8 +163,8 @@ impl HeldPermits {
         self.state.held().saturating_add(self.state.spent().saturating_sub(look.spent))
     }
 
-    /// What signals of overload that this instance sees leave of the drain rate.
-    fn signals(&mut self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> f64 {
+    /// What signals of overload that this instance sees leave of the drain rate, in thousandths.
+    fn signals(&mut self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> u64 {
         let queue = (!is_old(look, now)).then(|| look.queue(pace, self.route.ahead_ms)).flatten();
         let (approved, failed, processing_ms) = (self.state.spent(), self.state.failed(), self.processing_ms());
         self.learnt.signals.turn(now, &Deliveries { approved, failed, processing_ms, queue })
@@ -171,32 +172,29 @@ impl HeldPermits {
 
     /// How long a delivery takes, by what all instances know, else by the reports that this one has read.
     fn processing_ms(&self) -> Option<u64> {
-        self.grant.processing_ms.or(self.learnt.times.mean_ms())
+        self.grant.processing_ms.or(self.learnt.mean_ms())
     }
 
     fn paced(&mut self, look: &OffsetsSeen, now: Duration, is_silent: bool) -> Pace {
         let is_old = is_old(look, now);
         let lag = look.known_lag().filter(|_| !is_old);
         let at = if is_old { now } else { look.at };
-        if let Some(pace) = self.pace.filter(|_| self.sampled_at == Some(at)) {
-            return pace;
+        if let Some((_, pace)) = self.went_by.as_ref().filter(|_| self.sampled_at == Some(at)) {
+            return *pace;
         }
-        let (ceiling, slow, is_there) = (self.ceiling(), self.grant.slow, self.is_there());
+        let (ceiling, slow, is_there) = (self.ceiling(), self.grant.slow as f64 / 1e3, self.is_there());
         let approved = self.recent(look).saturating_add(self.grant.held_by_others);
         let sample = Sample { at, lag, ceiling, slow, approved };
         let pace = match &self.route.consumer_group {
             // The store has the ceiling, and what was learnt before: until its first answer, nothing is learnt.
             Some(_) if !self.is_answered && !is_silent => return guess(self.learnt.controller.clone().turn(&sample)),
-            Some(_) => {
-                self.learnt.controller.recall(self.grant.rates);
-                self.learnt.controller.turn(&sample)
-            }
+            Some(_) => self.learnt.controller.turn(&sample),
             // Nobody reports what is delivered: the ceiling is what is.
             None => by_ceiling(ceiling, slow),
         };
         let pace = if is_there { pace } else { guess(pace) };
-        self.last_learnt.store(Some(Arc::new(self.learnt.clone())));
-        (self.pace, self.sampled_at) = (Some(pace), Some(at));
+        self.last_learnt.store(Arc::new(self.learnt.clone()));
+        self.sampled_at = Some(at);
         pace
     }
 
@@ -218,22 +216,6 @@ impl HeldPermits {
         finds && look.waiting.is_ok() && !is_old(look, now)
     }
 
-    /// Permits that lanes have taken since the last turn.
-    fn used_since(&mut self) -> u64 {
-        let used_by_now = used_by_now(&self.state);
-        used_by_now.saturating_sub(std::mem::replace(&mut self.used, used_by_now))
-    }
-
-    /// Takes back what nobody took, but for what lanes may take until this turn has its answer: they are not to find nothing. What may be
-    /// others' by now is not kept: the turn would make it this instance's again.
-    fn withdraw_most(&self, used: u64, now: Duration) -> u64 {
-        let keep = |pool, used: u64| match self.state.left(pool, now) {
-            0 => 0,
-            left => (left / KEPT_PART).max(used / KEPT_PART),
-        };
-        self.state.withdraw_above(keep(Pool::General, used), keep(Pool::Reserved, 0))
-    }
-
     /// How many permits this instance wants: any number where it used all that it had; else as many as it uses, with some for a
     /// burst. One that had none may have no use for any.
     fn wanted(&self, room: Option<u64>, (used, unused): (u64, u64)) -> u64 {
@@ -249,7 +231,7 @@ impl HeldPermits {
     fn part_alone(&self, turn: &PermitTurn, silent_for: Duration) -> u64 {
         let halvings = silent_for.as_millis() / HALVED_EVERY.as_millis();
         let per_turn = self.ceiling().map(|ceiling| ceiling * TURN_EVERY.as_millis() as u64 / 1_000);
-        let room = turn.room.map(|room| room.saturating_sub(turn.recent).saturating_sub(self.given_alone.permits()));
+        let room = turn.room.map(|room| room.saturating_sub(turn.recent).saturating_sub(self.given_alone));
         let most = [room, per_turn].into_iter().flatten().min().unwrap_or(0) / self.grant.members.max(1);
         let part = u32::try_from(halvings).ok().and_then(|halvings| most.checked_shr(halvings)).unwrap_or(0);
         part.max(u64::from(room != Some(0)))
@@ -284,7 +266,6 @@ impl HoldsPart for HeldPermits {
         self.state.end_leases(now);
         self.made_at = now;
         self.withdraw(now);
-        self.trouble.note(&self.route.name, &look);
         self.went_by = Some((look, pace));
         Ok(Some(now))
     }
@@ -294,12 +275,16 @@ impl HoldsPart for HeldPermits {
         now < last.began_at + LEASE
     }
 
-    fn next_turn(&mut self, _: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
+    fn next_turn(&mut self, given_up: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
         let (look, pace) = self.went_by.clone()?;
-        let Untold { used, withdrawn, returned } = std::mem::take(&mut self.untold);
+        let (used_by_now, withdrawn, returned) = (used_by_now(&self.state), self.withdrawn, self.returned);
+        let used = used_by_now.saturating_sub(self.used);
+        (self.used, self.withdrawn, self.returned) = (used_by_now, 0, 0);
         // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
         // not be settled.
-        self.given_alone.forget_above(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
+        self.given_alone = self.given_alone.min(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
+        let (took, untold) = (self.state.take_times(), given_up.map_or((0, 0), |turn| turn.took));
+        self.learnt.note_times(took);
         let room = self.route.consumer_group.as_ref().map(|_| pace.room);
         Some(PermitTurn {
             lease: LEASE,
@@ -308,7 +293,7 @@ impl HoldsPart for HeldPermits {
             unused: returned,
             recent: self.recent(&look),
             rate: self.route.rate,
-            took: self.learnt.times.look(self.state.times()),
+            took: (took.0.saturating_add(untold.0), took.1.saturating_add(untold.1)),
             slow: self.signals((&look, &pace), now),
             delivery: self.route.delivery(),
             rates: self.learnt.controller.to_keep(),
@@ -321,11 +306,11 @@ impl HoldsPart for HeldPermits {
 
     fn answered(&mut self, Answered { reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
         (self.grant, self.is_answered) = (reply, true);
-        self.learnt.times.pass_on();
+        self.learnt.controller.recall(reply.rates);
         self.overtaken(false);
-        let granted = self.given_alone.settle(reply.permits);
+        let granted = self.settle(reply.permits);
         let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };
-        self.untold.returned += granted - given;
+        self.returned += granted - given;
         self.put_in_force(given);
         is_repeated
     }
@@ -339,19 +324,19 @@ impl HoldsPart for HeldPermits {
             turns.give_up();
             self.state.end_leases(self.made_at + LEASE);
             self.state.withdraw_above(0, 0);
-            (self.given_alone, self.untold) = Default::default();
+            (self.given_alone, self.withdrawn, self.returned) = Default::default();
             return self.put_in_force(0);
         }
         let most = self.went_by.as_ref().map_or(0, |(_, pace)| pace.most);
         let permits = self.part_alone(&turn, self.made_at.saturating_sub(since)).min(most);
-        self.given_alone.give(permits);
+        self.given_alone = self.given_alone.saturating_add(permits);
         self.put_in_force(permits);
     }
 
     fn show(&self, now: Duration, silence: Option<&Silence>) {
-        let Some(seen) = self.seen(now, silence) else { return };
-        self.state.learn(seen.known.clone());
-        self.cell.store(Some(Arc::new(seen)));
+        if let Some(known) = self.known(now, silence) {
+            self.state.learn(known);
+        }
     }
 
     fn route(&self) -> Option<&str> {

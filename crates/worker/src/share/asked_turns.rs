@@ -80,32 +80,3 @@ async fn until(changed: &Notify, so: impl Fn() -> bool) {
         change.await;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::task::{Context, Waker};
-
-    use super::*;
-
-    fn is_done(work: impl Future<Output = ()>) -> bool {
-        let work = std::pin::pin!(work);
-        work.poll(&mut Context::from_waker(Waker::noop())).is_ready()
-    }
-
-    #[test]
-    fn a_turn_counts_for_those_who_asked_before_it_began() {
-        let turns = AskedTurns::default();
-        assert!(!is_done(turns.more_than(0)));
-        let (first, second) = (turns.ask(), turns.clone().ask());
-        assert!(is_done(turns.more_than(0)) && is_done(turns.more_than(1)) && !is_done(turns.more_than(2)));
-        let begun_by = turns.count();
-        let late = turns.ask();
-        assert!(!is_done(first.taken()));
-        turns.taken(begun_by);
-        assert!(is_done(first.taken()) && is_done(second.taken()) && !is_done(late.taken()));
-        turns.taken(1);
-        assert!(is_done(second.taken()), "what is taken stays so");
-        turns.end();
-        assert!(is_done(late.taken()) && is_done(turns.ask().taken()), "nobody waits for a task that has ended");
-    }
-}

@@ -53,7 +53,7 @@ pub(super) struct BatchBudgets {
     refused: Vec<usize>,
     answers: Option<Answers>,
     /// Who has granted the tokens; `None`: nobody, or they are settled.
-    lender: Option<Arc<dyn Lender>>,
+    lender: Option<Lender>,
     /// The tokens of each budget of the claim that the batch was granted.
     taken: Vec<u64>,
     /// Those that had come back at the last look.
@@ -199,7 +199,7 @@ impl Limit for BatchBudgets {
             !pays
         });
         let Some(lender) = self.lender.take() else { return };
-        self.give_back(&self.back, &*lender);
+        self.give_back(&self.back, &lender);
         of_records.extend(self.owed(ending));
         if !of_records.is_empty() {
             let (claim, leases, now) = (Arc::clone(&self.claim), self.leases(), self.now);
@@ -209,7 +209,7 @@ impl Limit for BatchBudgets {
 
     fn give_up(&mut self, fates: &Fates) -> Option<KeptRound> {
         let lender = self.lender.take()?;
-        self.give_back(&self.tokens(fates, |_, fate, _| !fate.is_recorded(self.now)), &*lender);
+        self.give_back(&self.tokens(fates, |_, fate, _| !fate.is_recorded(self.now)), &lender);
         let spent = (0..self.wanted.len()).filter(|record| self.is_spent(*record, fates));
         let of = |record: usize| KeptSet { record, set: self.wanted[record].set, cost: self.wanted[record].cost };
         let sets: Vec<KeptSet> = spent.map(of).collect();
@@ -310,7 +310,7 @@ impl BatchBudgets {
     }
 
     /// Gives tokens of each budget of the claim back to their leases.
-    fn give_back(&self, tokens: &[u64], lender: &dyn Lender) {
+    fn give_back(&self, tokens: &[u64], lender: &Lender) {
         if let Some(answers) = &self.answers {
             self.claim.give_back(&answers.leases, tokens, lender);
         }
@@ -387,7 +387,7 @@ impl Drop for BatchBudgets {
     /// The store was not asked: something has failed between the answer to the claim and that.
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
-            self.give_back(&self.taken, &*lender);
+            self.give_back(&self.taken, &lender);
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! A delivery that is tried again needs a permit, too. Where an intent would be suppressed, it is undelivered.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use super::{
     Decider, GateDenial, Ground, Settlement, Takes,
@@ -29,23 +29,27 @@ use crate::{
 /// The shortest time after which a suppressed intent may be tried again, in milliseconds: how often permits are granted.
 const AGAIN_MS: i64 = 1_000;
 
-/// Whether a record has a permit: of which route, by its place in the policy, and of which pool.
+/// A record's route, by its place in the policy, and the pool that it may take permits of.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    route: usize,
+    pool: Pool,
+    gets: Gets,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slot {
-    /// It has no route.
-    Unrouted,
-    /// Something before denies it: nothing was taken for it.
-    Unasked(u16, Pool),
-    Permit(u16, Pool),
-    /// The route has no permit for it. One that comes back is for it.
-    Full(u16, Pool),
-    /// No permit is for it.
-    Denied,
+enum Gets {
+    Permit,
+    /// None but one that comes back: something else denies it, or there are none for it.
+    WhatComesBack,
+    /// It has waited for too long, or others queue before it.
+    Nothing,
 }
 
 /// The capacity of one batch. Permits that were taken and not spent go back when it is dropped.
 pub(super) struct BatchCapacity {
-    slots: Vec<Slot>,
+    /// Of each record; `None`: it has no route.
+    slots: Vec<Option<Slot>>,
     /// By the route's place in the policy.
     taken: Vec<Taken>,
     /// Those of each route that no record uses.
@@ -81,7 +85,7 @@ struct Wanting {
 struct FullRoute<'r> {
     route: &'r Route,
     /// Its place in the policy.
-    place: u16,
+    place: usize,
     known: Option<&'r RouteKnown>,
 }
 
@@ -93,34 +97,41 @@ impl Limit for BatchCapacity {
         let routes = decider.held.routes.as_ref().filter(|_| is_limited)?;
         let mut taken: Vec<Taken> = policy.routes.iter().map(|route| Taken::none(routes.state(&route.name))).collect();
         let (looks, waited) = (matches!(ground.takes, Takes::Nothing), brought(&mut ground.takes, &mut taken));
-        let (mut slots, mut is_short) = (vec![Slot::Unrouted; intents.decoded.len()], false);
-        let mut wanting = wanting(intents, &policy, &mut slots);
+        let queues = |(place, taken): (usize, &Taken)| taken.state().is_queueing() && waited != Some(place);
+        let queues: Vec<bool> = taken.iter().enumerate().map(queues).collect();
+        let (mut slots, mut is_short) = (vec![None; intents.decoded.len()], false);
+        let mut wanting = wanting(intents, &policy, (&mut slots, &queues));
         for (place, (wanting, taken)) in wanting.iter_mut().zip(&mut taken).enumerate() {
-            let route = &policy.routes[place];
-            let (has_waited, known) = (waited == Some(place), taken.state().known_by(route));
-            let full = FullRoute { route, place: number(place), known: known.as_deref() };
-            let waits = has_waited && route.when_full == WhenFull::Wait;
+            let (route, queues) = (&policy.routes[place], queues[place]);
+            let known = taken.state().known_by(route);
+            let full = FullRoute { route, place, known: known.as_deref() };
+            let waits = waited == Some(place) && route.when_full == WhenFull::Wait;
             if waits {
                 for record in wanting.take_overdue(intents) {
-                    slots[record] = Slot::Denied;
                     intents.denials.deny(record, full.suppressed(intents.at(record)));
                 }
-            }
-            let queues = taken.state().is_queueing() && !has_waited;
-            let has = match looks {
-                true => wanting.looked(taken, queues, passed),
-                false => wanting.take(taken, queues, passed),
-            };
-            is_short |= waits && has.len() < wanting.all().count();
-            for record in has {
-                if let Slot::Unasked(route, pool) = slots[record] {
-                    slots[record] = Slot::Permit(route, pool);
+                // Those, too, that something else denies: what comes back is not for them.
+                for (record, slot) in slots.iter_mut().enumerate() {
+                    if let Some(slot) = slot.as_mut().filter(|slot| slot.route == place)
+                        && is_overdue(intents.records.get(record).timestamp, intents.at(record))
+                    {
+                        slot.gets = Gets::Nothing;
+                    }
                 }
             }
-            for record in wanting.all() {
-                let Slot::Unasked(route, pool) = slots[record] else { continue };
-                // Where others queue, it is not before them.
-                slots[record] = if queues { Slot::Denied } else { Slot::Full(route, pool) };
+            let permits = wanting.permits(queues, |pool, most| {
+                if looks {
+                    return taken.state().left(pool, passed).min(most);
+                }
+                // Beside those that were brought along.
+                taken.take(pool, most.saturating_sub(taken.of(pool)), passed);
+                taken.of(pool).min(most)
+            });
+            is_short |= waits && permits < wanting.all().count();
+            for record in wanting.all().take(permits) {
+                slots[record] = slots[record].map(|slot| Slot { gets: Gets::Permit, ..slot });
+            }
+            for record in wanting.all().skip(permits) {
                 if let Some(denial) = full.denial(intents, record) {
                     intents.denials.deny(record, denial);
                 }
@@ -142,22 +153,16 @@ impl Limit for BatchCapacity {
 
     /// It may have a permit already: that came back, too.
     fn lacks(&self, record: usize) -> bool {
-        match self.slots[record] {
-            Slot::Unrouted => false,
-            Slot::Denied => true,
-            Slot::Unasked(route, _) if self.taken[usize::from(route)].state().is_queueing() => true,
-            Slot::Unasked(route, pool) | Slot::Permit(route, pool) | Slot::Full(route, pool) => {
-                self.back[usize::from(route)].left(pool) == 0
-            }
-        }
+        let slot = self.slots[record];
+        slot.is_some_and(|slot| slot.gets == Gets::Nothing || self.back[slot.route].left(slot.pool) == 0)
     }
 
     fn give(&mut self, record: usize) {
-        if let Slot::Unasked(route, pool) | Slot::Permit(route, pool) | Slot::Full(route, pool) = self.slots[record] {
-            let back = &mut self.back[usize::from(route)];
+        if let Some(slot) = &mut self.slots[record] {
+            let back = &mut self.back[slot.route];
             back.all -= 1;
-            back.general -= u64::from(pool == Pool::General);
-            self.slots[record] = Slot::Permit(route, pool);
+            back.general -= u64::from(slot.pool == Pool::General);
+            slot.gets = Gets::Permit;
         }
     }
 
@@ -181,10 +186,10 @@ impl BatchCapacity {
     fn used_by(&self, is_used: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
         let mut used = vec![(0, 0); self.taken.len()];
         for (index, slot) in self.slots.iter().enumerate() {
-            if let Slot::Permit(route, pool) = *slot
+            if let Some(Slot { route, pool, gets: Gets::Permit }) = *slot
                 && is_used(index)
             {
-                let (all, general) = &mut used[usize::from(route)];
+                let (all, general) = &mut used[route];
                 *all += 1;
                 *general += u64::from(pool == Pool::General);
             }
@@ -212,42 +217,20 @@ impl Wanting {
 
     /// Takes out those that have waited for too long.
     fn take_overdue<R: Records>(&mut self, intents: &Intents<'_, R>) -> Vec<usize> {
-        let mut overdue = Vec::new();
-        for wanting in [&mut self.reserved, &mut self.general] {
-            wanting.retain(|&record| {
-                let waits = !is_overdue(intents.records.get(record).timestamp, intents.at(record));
-                if !waits {
-                    overdue.push(record);
-                }
-                waits
-            });
-        }
+        let is_overdue = |record: &mut usize| is_overdue(intents.records.get(*record).timestamp, intents.at(*record));
+        let mut overdue: Vec<usize> = self.reserved.extract_if(.., is_overdue).collect();
+        overdue.extend(self.general.extract_if(.., is_overdue));
         overdue
     }
 
-    /// Takes permits, in addition to those that it was given. Returns the records that get one: first those of the reserved share, then the
-    /// others, unless they queue. Only records of that share get its permits.
-    fn take(&self, taken: &mut Taken, queues: bool, passed: Duration) -> Vec<usize> {
+    /// How many of [all](Self::all) have a permit: first those of the reserved share, then the others, unless they queue. Only records of
+    /// that share get its permits. `get`: how many there are of a pool, of at most so many.
+    fn permits(&self, queues: bool, mut get: impl FnMut(Pool, u64) -> u64) -> usize {
         let count = |records: &[usize]| u64::try_from(records.len()).unwrap_or(u64::MAX);
-        let of_share = count(&self.reserved);
-        taken.take(Pool::Reserved, of_share.saturating_sub(taken.of(Pool::Reserved)), passed);
-        let reserved = taken.of(Pool::Reserved).min(of_share);
-        let others = if queues { 0 } else { count(&self.general) };
-        let most = (of_share - reserved).saturating_add(others);
-        taken.take(Pool::General, most.saturating_sub(taken.of(Pool::General)), passed);
-        self.first(reserved + taken.of(Pool::General).min(most), queues)
-    }
-
-    /// The same, and takes none.
-    fn looked(&self, taken: &Taken, queues: bool, passed: Duration) -> Vec<usize> {
-        let left = |pool| taken.state().left(pool, passed);
-        let reserved = left(Pool::Reserved).min(u64::try_from(self.reserved.len()).unwrap_or(u64::MAX));
-        self.first(reserved + left(Pool::General), queues)
-    }
-
-    fn first(&self, permits: u64, queues: bool) -> Vec<usize> {
-        let general = if queues { &[][..] } else { &self.general };
-        self.reserved.iter().chain(general).copied().take(usize::try_from(permits).unwrap_or(usize::MAX)).collect()
+        let (of_share, others) = (count(&self.reserved), if queues { 0 } else { count(&self.general) });
+        let reserved = get(Pool::Reserved, of_share);
+        let general = get(Pool::General, of_share - reserved + others);
+        usize::try_from(reserved + general).unwrap_or(usize::MAX)
     }
 }
 
@@ -259,22 +242,27 @@ fn brought(takes: &mut Takes, taken: &mut [Taken]) -> Option<usize> {
     Some(place)
 }
 
-/// The records of each route that nothing before denies, by the route's place in the policy.
-fn wanting<R: Records>(intents: &mut Intents<'_, R>, policy: &Policy, slots: &mut [Slot]) -> Vec<Wanting> {
+/// The records of each route that nothing before denies, by the route's place in the policy; `queues`: those behind others.
+fn wanting<R: Records>(
+    intents: &mut Intents<'_, R>,
+    policy: &Policy,
+    (slots, queues): (&mut [Option<Slot>], &[bool]),
+) -> Vec<Wanting> {
     let mut wanting: Vec<Wanting> = policy.routes.iter().map(|_| Wanting::default()).collect();
     let mut routes = vec![None; intents.classes.number_all(intents.decoded)];
     for (record, decoded) in intents.decoded.iter().enumerate() {
         let Some(intent) = paced(decoded) else { continue };
         let class = intents.classes.number(record, intent) as usize;
         let route = *routes[class].get_or_insert_with(|| route_of(policy, &intent.class()));
-        let Some((place, pool)) = route else { continue };
-        slots[record] = Slot::Unasked(number(place), pool);
+        let Some((route, pool)) = route else { continue };
+        let gets = if queues[route] { Gets::Nothing } else { Gets::WhatComesBack };
+        slots[record] = Some(Slot { route, pool, gets });
         if intents.denial(record).is_some() {
             continue;
         }
         match pool {
-            Pool::General => wanting[place].general.push(record),
-            Pool::Reserved => wanting[place].reserved.push(record),
+            Pool::General => wanting[route].general.push(record),
+            Pool::Reserved => wanting[route].reserved.push(record),
         }
     }
     wanting
@@ -284,10 +272,6 @@ fn route_of(policy: &Policy, class: &ClassNames<'_>) -> Option<(usize, Pool)> {
     let place = policy.route_of(class)?;
     let pool = if policy.routes[place].reserves(class) { Pool::Reserved } else { Pool::General };
     Some((place, pool))
-}
-
-fn number(place: usize) -> u16 {
-    u16::try_from(place).unwrap_or(u16::MAX)
 }
 
 fn bounded(ms: u64) -> i64 {
@@ -312,7 +296,7 @@ impl FullRoute<'_> {
         let most_ms = known.and_then(|known| known.answers_within_ms(route.network_ms));
         let (reason, wait_ms) = match turn_ms.zip(most_ms) {
             Some((turn_ms, most_ms)) if turn_ms > most_ms => (GateReason::Capacity, turn_ms),
-            Some(_) | None => (GateReason::RouteFull(u32::from(place)), self.expected_ms()),
+            Some(_) | None => (GateReason::RouteFull(u32::try_from(place).unwrap_or(u32::MAX)), self.expected_ms()),
         };
         Some((reason, Some(now.plus(wait_ms))))
     }

@@ -39,7 +39,7 @@ pub struct KeptTokens {
 pub(super) struct KeptRound {
     /// The clock that it was judged by.
     pub(super) now: Time,
-    pub(super) lender: Arc<dyn Lender>,
+    pub(super) lender: Lender,
     pub(super) claim: Arc<Claim>,
     pub(super) leases: Vec<Option<LeaseNumber>>,
     /// In the order of the records.
@@ -119,7 +119,7 @@ impl KeptTokens {
             });
             let mut tokens = vec![0; claim.budgets.len()];
             claim.add_sets(&of_sets, &mut tokens);
-            claim.give_back(leases, &tokens, &**lender);
+            claim.give_back(leases, &tokens, lender);
             !sets.is_empty()
         });
     }

@@ -33,19 +33,17 @@ pub(super) struct BatchPressure {
     looks: bool,
     /// The users who are to be noted where they are approved, by record: all but those who are noted in this minute already.
     users: Vec<RecordUser>,
-    /// The places of the records whose users may not come in, ascending.
-    denied: Vec<usize>,
-    /// The users who took a place.
+    /// The users who have a place.
     placed: HashSet<ActivityHash, RandomState>,
     back: BackPlaces,
-    /// The users who have a place by now that came back, and those whose place another one has: `false`.
-    moved: HashMap<ActivityHash, bool, RandomState>,
 }
 
 struct RecordUser {
     record: usize,
     user: ActivityHash,
     by: ActiveBy,
+    /// Whether the record is denied unless its user has a place.
+    needs_place: bool,
 }
 
 /// The places that came back, by the users who took them.
@@ -77,7 +75,7 @@ impl Limit for BatchPressure {
             (matches!(ground.takes, Takes::Nothing), rule.filter.is_everything(), Minute::from(now));
         let is_of_rule =
             |intent: &Intent<'_>| all || rule.filter.matches(intent.channel.as_deref(), intent.category.as_deref());
-        let (mut users, mut denied, mut placed) = (Vec::new(), Vec::new(), HashSet::default());
+        let (mut users, mut placed) = (Vec::new(), HashSet::default());
         let mut unplaced: HashSet<ActivityHash, RandomState> = HashSet::default();
         let mut others: Option<HashMap<ActivityHash, usize, RandomState>> = None;
         let active = state.users.at(minute);
@@ -85,7 +83,7 @@ impl Limit for BatchPressure {
             let Ok(intent) = decoded else { continue };
             let user = ActivityHash::from(intent.user);
             if !is_of_rule(intent) {
-                users.push(RecordUser { record, user, by: ActiveBy::ExemptIntent });
+                users.push(RecordUser { record, user, by: ActiveBy::ExemptIntent, needs_place: false });
                 continue;
             }
             let at = intents.at(record);
@@ -95,32 +93,31 @@ impl Limit for BatchPressure {
             if seen == Seen::InMinute && is_now {
                 continue;
             }
-            users.push(RecordUser { record, user, by: ActiveBy::Intent });
-            if seen != Seen::No || placed.contains(&user) || intents.denial(record).is_some() {
-                continue;
-            }
-            // In shadow mode, too: what is reported is what would be denied. A user asks once: instances share places by how many users ask.
-            let has_place =
-                !unplaced.contains(&user) && if looks { state.has_place(passed) } else { state.take_place(passed) };
-            if has_place && !looks {
-                placed.insert(user);
-            }
-            if !has_place {
-                unplaced.insert(user);
-                let others = others.get_or_insert_with(|| others_of(intents, is_of_rule));
-                if others.get(&user).is_none_or(|first| *first > record) {
-                    denied.push(record);
-                    intents.denials.deny(record, (GateReason::Pressure, Some(at.plus(PUT_OFF_MS))));
+            let mut needs_place = seen == Seen::No && (placed.contains(&user) || intents.denial(record).is_none());
+            if needs_place && !placed.contains(&user) {
+                // In shadow mode, too: what is reported is what would be denied. A user asks once: instances share places by how many
+                // users ask.
+                let has_place =
+                    !unplaced.contains(&user) && if looks { state.has_place(passed) } else { state.take_place(passed) };
+                if has_place {
+                    placed.insert(user);
+                } else {
+                    unplaced.insert(user);
+                    let others = others.get_or_insert_with(|| others_of(intents, is_of_rule));
+                    needs_place = others.get(&user).is_none_or(|first| *first > record);
+                    if needs_place {
+                        intents.denials.deny(record, (GateReason::Pressure, Some(at.plus(PUT_OFF_MS))));
+                    }
                 }
             }
+            users.push(RecordUser { record, user, by: ActiveBy::Intent, needs_place });
         }
-        let (back, moved) = Default::default();
-        Some(Self { pressure, state, minute, looks, users, denied, placed, back, moved })
+        Some(Self { pressure, state, minute, looks, users, placed, back: BackPlaces::default() })
     }
 
     /// The places of users who have no approved intent.
     fn comes_back(&mut self, fates: &Fates) -> bool {
-        if self.placed.is_empty() {
+        if self.looks || self.placed.is_empty() {
             return false;
         }
         let mut users = self.placed.clone();
@@ -148,7 +145,6 @@ impl Limit for BatchPressure {
         {
             self.placed.remove(&other);
             self.placed.insert(user);
-            self.moved.extend([(other, false), (user, true)]);
         }
     }
 
@@ -171,16 +167,7 @@ impl Limit for BatchPressure {
 impl BatchPressure {
     /// Whether the user of a record may not come in.
     fn denies(&self, record: usize) -> bool {
-        let has_place = if self.moved.is_empty() { None } else { self.has_moved_place(record) };
-        has_place.map_or_else(|| self.denied.binary_search(&record).is_ok(), |has_place| !has_place)
-    }
-
-    /// Whether the user of a record has a place; `None`: none has come or gone.
-    fn has_moved_place(&self, record: usize) -> Option<bool> {
-        let RecordUser { user, by, .. } = self.user(record)?;
-        let has_place = *self.moved.get(user)?;
-        // Intents that the rule does not apply to need none.
-        Some(has_place || *by == ActiveBy::ExemptIntent)
+        self.user(record).is_some_and(|of| of.needs_place && !self.placed.contains(&of.user))
     }
 
     /// The user of a record, where it is to be noted.
@@ -191,7 +178,9 @@ impl BatchPressure {
 
 impl Drop for BatchPressure {
     fn drop(&mut self) {
-        self.state.places.put_back(count(&self.placed));
+        if !self.looks {
+            self.state.places.put_back(count(&self.placed));
+        }
     }
 }
 

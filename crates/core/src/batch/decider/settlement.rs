@@ -9,7 +9,7 @@ use crate::{
     basis::time::Time,
     batch::record::Progress,
     limit::{
-        budget::lease::{Claim, LeaseNumber, Lender, Owed},
+        budget::lease::{Claim, LeaseNumber, Lender, Owed, Settling},
         route::routes::Taken,
     },
 };
@@ -27,7 +27,7 @@ pub(super) struct Stake {
 }
 
 pub(super) struct Stakes {
-    pub(super) lender: Arc<dyn Lender>,
+    pub(super) lender: Lender,
     pub(super) claim: Arc<Claim>,
     pub(super) leases: Vec<Option<LeaseNumber>>,
     pub(super) now: Time,
@@ -46,16 +46,14 @@ impl Stakes {
                 (None, true) | (Some(_), false) => {}
             }
         }
-        self.claim.give_back(&self.leases, &back, &*self.lender);
-        let owed = owed.into_iter().map(|((place, at), tokens)| Owed {
-            used: self.claim.budgets[place as usize].clone(),
-            tokens,
-            admitted_ago_ms: self.now.millis().saturating_sub(at.millis()),
-            judged_at: self.claim.judged_at,
+        self.claim.give_back(&self.leases, &back, &self.lender);
+        let owed = owed.into_iter().map(|((place, at), tokens)| {
+            let (used, ago_ms) = (&self.claim.budgets[place as usize], self.now.millis().saturating_sub(at.millis()));
+            Owed::of(used.clone(), tokens, self.claim.judged_at, ago_ms)
         });
         let owed: Vec<Owed> = owed.collect();
         if !owed.is_empty() {
-            self.lender.charge(owed);
+            (self.lender)(Settling::Owed(owed));
         }
     }
 }

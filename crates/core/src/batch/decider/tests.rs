@@ -24,7 +24,7 @@ use crate::{
     intent::Intent,
     limit::{
         budget::{
-            lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Outcome, Owed, Ticket, Unspent},
+            lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Outcome, Owed, Settling, Ticket, Unspent},
             ledger::{CountId, TakeAnswer},
         },
         pressure::Pressure,
@@ -89,23 +89,6 @@ fn asking() -> Ground<'static> {
     Ground { passed: PASSED, budgets: Some(PATIENCE), ..Ground::at(now()) }
 }
 
-/// Who has granted the tokens of a batch, and hears of them.
-struct Granter {
-    back: mpsc::Sender<Unspent>,
-    owed: mpsc::Sender<Vec<Owed>>,
-}
-
-impl Lender for Granter {
-    fn take_back(&self, tokens: Unspent) {
-        // Nobody may listen.
-        let _ = self.back.send(tokens);
-    }
-
-    fn charge(&self, owed: Vec<Owed>) {
-        let _ = self.owed.send(owed);
-    }
-}
-
 /// What came back of a batch, and what its replays owe.
 struct Heard {
     back: mpsc::Receiver<Unspent>,
@@ -125,9 +108,14 @@ impl Heard {
 }
 
 /// Who has granted the tokens of a batch, and where it is heard what becomes of them.
-fn granter() -> (Arc<Granter>, Heard) {
+fn granter() -> (Lender, Heard) {
     let ((back, back_heard), (owed, owed_heard)) = (mpsc::channel(), mpsc::channel());
-    (Arc::new(Granter { back, owed }), Heard { back: back_heard, owed: owed_heard })
+    let granter: Lender = Arc::new(move |settling| match settling {
+        // Nobody may listen.
+        Settling::Unspent(tokens) => drop(back.send(tokens)),
+        Settling::Owed(owes) => drop(owed.send(owes)),
+    });
+    (granter, Heard { back: back_heard, owed: owed_heard })
 }
 
 /// A batch with these answers to its claim.

@@ -14,8 +14,8 @@
 //! Where a budget turns out to be spent, an intent that it denies leaves what it had of another one to a later intent, which may need more of a
 //! third: the ticket waits for that once more.
 //!
-//! Invariant: no budget passes for spent here while tokens of it, for the same window under the same limit, go back from here. Whether it is
-//! spent, the answer tells to the turn that carries them, and not to one that was made before. So a ticket waits for that turn, too.
+//! Invariant: no budget passes for spent here while tokens of it, for the same window, go back from here. Whether it is spent, the answer
+//! tells to the turn that carries them, and not to one that was made before. So a ticket waits for that turn, too.
 //!
 //! Invariant: a turn without an answer may have been taken, so it is repeated with its number until there is an answer, and before another
 //! of its budget. The lease of what it was granted ends by when it was sent first; what nobody can spend any more goes back.
@@ -23,42 +23,44 @@
 mod claim;
 mod funded;
 mod held;
+mod holding;
 mod judge;
 mod length;
 mod moment;
-mod outbox;
 mod owed;
-mod slot;
 mod spending;
+mod stock;
 mod table;
 #[cfg(test)]
 mod tests;
-mod turns;
-mod waiter;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use claim::Key;
 pub use claim::{
     Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, DueTurn, LeaseNumber, Outcome, Refused, Spent,
     Ticket, Want,
 };
-pub use funded::{Funded, Lender, Unspent};
-use held::{Grant, LeaseTerms};
+pub use funded::{Funded, Lender, Settling, Unspent};
 use judge::Line;
 use length::KEPT;
 pub use length::LONGEST_LEASE;
 use moment::Moment;
-use outbox::{Asker, Outboxes};
 pub(crate) use owed::LATE_MS;
 pub use owed::Owed;
 use table::Table;
-use turns::TurnInFlight;
 
-use crate::limit::budget::{BudgetId, ledger::GiveBack};
+use crate::limit::{
+    budget::{BudgetId, ledger::TakeAnswer},
+    share::TurnNumber,
+};
+
+/// Turns that are in flight at the same time, at most; each has a connection of its own.
+pub const MOST_TURNS: usize = 64;
+/// How often it is looked while as many are as may be: a budget may be unavailable by then, for those who wait.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The tokens that one process holds of all budgets.
 #[derive(Debug)]
@@ -67,13 +69,11 @@ pub struct Leases {
     most_budgets: usize,
     table: Table,
     tickets: BTreeMap<Ticket, Pending>,
-    calls: HashMap<CallNumber, TurnInFlight>,
-    outboxes: Outboxes,
-    claims: u64,
     places: u64,
     /// Of the numbers of its turns.
     run: i64,
-    last_call: u64,
+    last_turn: u64,
+    in_flight: usize,
     is_closed: bool,
 }
 
@@ -81,34 +81,24 @@ pub struct Leases {
 struct Pending {
     /// Its place in the order of arrival.
     place: u64,
-    /// The budgets that it has reserved tokens of, or waits for.
-    slots: Vec<u32>,
+    /// The budgets that it has reserved tokens of, or waits for; ascending.
+    budgets: Vec<u32>,
     /// Since when it could claim; it stays so when tokens end.
     ready_since: Option<Moment>,
 }
 
 impl Leases {
-    /// No leases. `most_budgets`: how many budgets it knows at a time; budgets that tickets wait for come on top. `run`: that of its turns'
-    /// numbers ([`TurnNumber::run`](crate::limit::share::TurnNumber::run)), unless [another one begins](Leases::begin_run) before.
+    /// No leases. `most_budgets`: how many budgets it holds tokens of at a time; budgets that tickets wait for come on top. `run`: that of its
+    /// turns' numbers ([`TurnNumber::run`]), unless [another one begins](Leases::begin_run) before.
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
-        Self {
-            most_budgets,
-            table: Table::default(),
-            tickets: BTreeMap::new(),
-            calls: HashMap::new(),
-            outboxes: Outboxes::default(),
-            claims: 0,
-            places: 0,
-            run,
-            last_call: 0,
-            is_closed: false,
-        }
+        let (table, tickets) = Default::default();
+        Self { most_budgets, table, tickets, places: 0, run, last_turn: 0, in_flight: 0, is_closed: false }
     }
 
     /// Its turns are of this run, if it has made none yet.
     pub fn begin_run(&mut self, run: impl FnOnce() -> i64) {
-        if self.last_call == 0 {
+        if self.last_turn == 0 {
             self.run = run();
         }
     }
@@ -123,46 +113,46 @@ impl Leases {
             return Claimed::Pending;
         }
         let (now, judged_at) = (Moment::of(passed), Moment::of(claim.judged_at));
-        self.claims += 1;
         let place = self.tickets.get(&ticket).map(|pending| pending.place);
         let mut lines: Vec<Line> = Vec::with_capacity(claim.budgets.len());
         for used in &claim.budgets {
-            lines.push(self.line(used, claim, place, now));
+            lines.push(self.line(used, judged_at, place, now));
         }
         let outcomes = judge::judge(claim, &mut lines);
         let claimed = if lines.iter().all(Line::is_covered) {
             self.cancel(ticket);
-            let leases = lines.iter().map(|line| self.spend(line, judged_at)).collect();
-            let counted_for = |line: &Line| self.table.get(line.slot).counted_since.until(judged_at);
-            let counted_for_ms = lines.iter().map(counted_for).collect();
+            let taken = lines.iter().map(|line| {
+                let stock = self.table.change(line.budget).last();
+                let (span, limit, counted) = (stock.span, stock.limit, stock.counted_since.until(judged_at));
+                let terms = stock.spend(line.taken, judged_at);
+                (terms.map(|terms| LeaseNumber { span, limit, terms }), counted)
+            });
+            let (leases, counted_for_ms) = taken.unzip();
             let spent = lines.iter().map(Line::spent).collect();
             Claimed::Answered(Answers { outcomes, spent, leases, counted_for_ms })
         } else {
             self.reserve(ticket, &lines, now);
             Claimed::Pending
         };
-        while self.table.len() > self.most_budgets
-            && let Some(least_recent) = self.table.least_recent()
-        {
-            self.forget(least_recent, now);
+        if self.table.len() > self.most_budgets {
+            self.forget_least_recent(now);
         }
         claimed
     }
 
-    fn line(&mut self, used: &BudgetUse, claim: &Claim, place: Option<u64>, now: Moment) -> Line {
-        let key = Key { id: used.id.clone(), span: used.span, limit: used.limit };
-        let number = self.table.find(&key).unwrap_or_else(|| self.table.add(key, used.best_effort));
-        self.end_leases(number, now);
-        self.table.claimed(number, self.claims);
-        let slot = self.table.change(number);
-        slot.claimed(used.best_effort, self.claims, now);
-        let (available, settled) = slot.available(place, Moment::of(claim.judged_at), now);
+    fn line(&mut self, used: &BudgetUse, judged_at: Moment, place: Option<u64>, now: Moment) -> Line {
+        let budget = self.table.number(&used.id);
+        let holding = self.table.change(budget);
+        holding.end_leases(now);
+        let unavailable_at = holding.unavailable_at(used.unavailable_after);
+        let stock = holding.claimed(used, now);
+        let (available, settled) = stock.available(place, judged_at, now);
         Line {
-            slot: number,
-            mode: slot.mode(settled, used.unavailable_after, now),
+            budget,
+            mode: stock.mode(settled, unavailable_at, now),
             unavailable_after: used.unavailable_after,
             limit: used.limit,
-            used: slot.used.unwrap_or(0),
+            used: stock.used.unwrap_or(0),
             available,
             taken: 0,
             smallest: u8::MAX,
@@ -170,51 +160,66 @@ impl Leases {
         }
     }
 
-    fn spend(&mut self, line: &Line, judged_at: Moment) -> Option<LeaseNumber> {
-        let slot = self.table.change(line.slot);
-        let terms = slot.spend(line.taken, judged_at)?;
-        Some(LeaseNumber { span: slot.key.span, limit: slot.key.limit, terms })
-    }
-
     fn reserve(&mut self, ticket: Ticket, lines: &[Line], now: Moment) {
-        let slots: Vec<u32> = lines.iter().map(|line| line.slot).collect();
+        let mut budgets: Vec<u32> = lines.iter().map(|line| line.budget).collect();
+        budgets.sort_unstable();
         let before = self.tickets.remove(&ticket);
         let place = before.as_ref().map_or(self.places + 1, |pending| pending.place);
         self.places = self.places.max(place);
-        let now_used: BTreeSet<u32> = slots.iter().copied().collect();
-        for number in before.into_iter().flat_map(|pending| pending.slots).filter(|number| !now_used.contains(number)) {
-            self.table.change(number).release(place);
+        let of_before = before.into_iter().flat_map(|pending| pending.budgets);
+        for budget in of_before.filter(|budget| budgets.binary_search(budget).is_err()) {
+            self.table.change(budget).release(place);
         }
         for line in lines {
-            self.table.change(line.slot).reserve(place, line, now);
+            self.table.change(line.budget).reserve(place, line, now);
         }
-        self.tickets.insert(ticket, Pending { place, slots, ready_since: None });
+        self.tickets.insert(ticket, Pending { place, budgets, ready_since: None });
     }
 
     /// The ticket claims no longer: its reservation is for others.
     pub fn cancel(&mut self, ticket: Ticket) {
         if let Some(pending) = self.tickets.remove(&ticket) {
-            for number in pending.slots {
-                self.table.change(number).release(pending.place);
+            for budget in pending.budgets {
+                self.table.change(budget).release(pending.place);
             }
+        }
+    }
+
+    /// Beyond the most budgets gives back what is held of those that were claimed least lately and that no ticket waits for: of some more at
+    /// a time, because all are looked at for that.
+    fn forget_least_recent(&mut self, now: Moment) {
+        let all = self.table.iter().filter_map(|(number, holding)| Some((number, holding.stocks.last()?.claimed_at)));
+        let mut live: Vec<(Moment, u32)> = all.map(|(number, claimed_at)| (claimed_at, number)).collect();
+        let Some(beyond) = live.len().checked_sub(self.most_budgets).filter(|beyond| *beyond > 0) else { return };
+        live.sort_unstable();
+        live.retain(|(_, number)| self.table.get(*number).stocks.iter().all(|stock| stock.waiting.is_empty()));
+        for (_, number) in live.into_iter().take(beyond + self.most_budgets / 16) {
+            self.table.change(number).forget(now);
+        }
+    }
+
+    /// Takes up what becomes of tokens beside those that are spent.
+    pub fn settle(&mut self, settling: Settling, passed: Duration) {
+        match settling {
+            Settling::Unspent(tokens) => self.put_back(&tokens, passed),
+            Settling::Owed(owed) => self.owe(owed),
         }
     }
 
     /// Puts back tokens of a claim that were not spent (budget, lease, how many), at most as many as the claim took. Where their
     /// lease has ended or its budget is forgotten, they are given back to the ledger. No refill makes up for them.
     pub fn put_back(&mut self, tokens: &[(BudgetId, LeaseNumber, u64)], passed: Duration) {
-        let now = Moment::of(passed);
         for (id, lease, tokens) in tokens {
-            let key = Key { id: id.clone(), span: lease.span, limit: lease.limit };
-            let grant = Grant { terms: lease.terms, tokens: *tokens, granted: 0 };
-            let number = self.table.find(&key);
-            if let Some(number) = number {
-                self.table.change(number).was_not_spent(*tokens, now);
-            }
-            match number.filter(|_| now < lease.terms.ends && !self.is_closed) {
-                Some(number) => self.table.change(number).held.add(grant),
-                None => self.give_back(&key, &grant, now),
-            }
+            let number = self.table.number(id);
+            self.table.change(number).put_back(lease, *tokens, Moment::of(passed));
+        }
+    }
+
+    /// Has the ledger count what replays owe, where it has not counted it.
+    pub fn owe(&mut self, owed: Vec<Owed>) {
+        for owed in owed.into_iter().filter(|owed| owed.used.limit > 0) {
+            let number = self.table.number(&owed.used.id);
+            self.table.change(number).owe(owed);
         }
     }
 
@@ -229,114 +234,104 @@ impl Leases {
 
     /// Notes which tickets could claim. The places of the others.
     fn note_ready(&mut self, now: Moment) -> BTreeSet<u64> {
-        let blocked = self.blocked(now);
+        let waited_for: BTreeSet<u32> = self.tickets.values().flat_map(|pending| &pending.budgets).copied().collect();
+        let blocked: BTreeSet<u64> =
+            waited_for.into_iter().flat_map(|number| self.table.get(number).blocked(now)).collect();
         for pending in self.tickets.values_mut().filter(|pending| !blocked.contains(&pending.place)) {
             pending.ready_since.get_or_insert(now);
         }
         blocked
     }
 
-    fn waited_for(&self) -> BTreeSet<u32> {
-        self.tickets.values().flat_map(|pending| pending.slots.iter().copied()).collect()
-    }
-
-    /// The places of the tickets that would still wait.
-    fn blocked(&self, now: Moment) -> BTreeSet<u64> {
-        self.waited_for().into_iter().flat_map(|number| self.table.get(number).blocked(now)).collect()
-    }
-
-    /// Drops tickets that did not claim for a while after they were ready. The next moment when a ticket is to be
-    /// looked at.
+    /// Drops tickets that did not claim for a while after they were ready. When the next one is to be looked at.
     fn drop_lost_tickets(&mut self, now: Moment) -> Moment {
         self.note_ready(now);
         let over = |pending: &Pending| pending.ready_since.map_or(Moment::NEVER, |since| since.plus(KEPT));
         let lost: Vec<Ticket> =
             self.tickets.iter().filter(|(_, pending)| over(pending) <= now).map(|(ticket, _)| *ticket).collect();
-        for ticket in lost {
-            self.cancel(ticket);
+        lost.into_iter().for_each(|ticket| self.cancel(ticket));
+        self.tickets.values().map(over).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// What to ask the ledger now (it is in flight from then on), and when to look again at the latest.
+    pub fn due(&mut self, passed: Duration) -> Due {
+        let now = Moment::of(passed);
+        let next_ticket = self.drop_lost_tickets(now);
+        let mut turns = Vec::new();
+        for number in self.table.due(now) {
+            if self.in_flight == MOST_TURNS {
+                return Due { turns, next_at: now.plus(LOOK_EVERY).passed() };
+            }
+            self.last_turn += 1;
+            let turn = TurnNumber { run: self.run, number: self.last_turn };
+            let holding = self.table.change(number);
+            holding.tidy(now);
+            let asked = holding.ask(turn, number, now);
+            self.in_flight += usize::from(asked.is_some());
+            turns.extend(asked);
+            if holding.stocks.is_empty() && holding.is_settled() {
+                self.table.remove(number);
+            } else {
+                let next = holding.next_look(now);
+                self.table.wakes(number, next);
+            }
         }
-        let unavailable = self.waited_for().into_iter().map(|number| self.table.get(number).next_unavailable(now));
-        self.tickets.values().map(over).chain(unavailable).min().unwrap_or(Moment::NEVER)
+        Due { turns, next_at: self.table.next_look().min(next_ticket).passed() }
+    }
+
+    /// The ledger's answer to a call that was sent then. The tokens may be spent by claims judged from now on, until the lease ends:
+    /// its length after the turn was sent first. What an answer grants that comes later than that goes back.
+    pub fn answered(
+        &mut self,
+        call: CallNumber,
+        answer: Result<TakeAnswer, Refused>,
+        sent_at: Duration,
+        passed: Duration,
+    ) {
+        if let Some(holding) = self.table.asked(call) {
+            self.in_flight -= 1;
+            holding.answered(answer, Moment::of(sent_at), Moment::of(passed));
+        }
+    }
+
+    /// The ledger has taken a later turn of this instance, of which this process knows nothing: it was restored from a snapshot. The turn comes
+    /// to nothing, and later ones are of this run, or of the next one where this one is not later than theirs. Whether what it gives back was
+    /// taken is not known, so that counts as spent.
+    pub fn overtaken(&mut self, call: CallNumber, run: i64) {
+        if let Some(holding) = self.table.asked(call) {
+            holding.overtaken();
+            self.in_flight -= 1;
+            self.run = run.max(self.run + 1);
+        }
     }
 
     /// The process stops: everything unspent is to be given back, and nothing is granted any more.
     pub fn close(&mut self, passed: Duration) {
         self.is_closed = true;
         self.tickets.clear();
-        for number in self.table.all() {
-            self.forget(number, Moment::of(passed));
+        let all: Vec<u32> = self.table.iter().map(|(number, _)| number).collect();
+        for number in all {
+            let holding = self.table.change(number);
+            holding.forget(Moment::of(passed));
+            holding.pause_until = Moment::START;
         }
-        self.outboxes.hurry();
+    }
+
+    /// How many tokens wait to go back.
+    #[must_use]
+    pub fn unreturned(&self) -> u64 {
+        self.table.iter().map(|(_, holding)| holding.unreturned()).sum()
     }
 
     /// Whether every turn has its answer, and nothing is left to be told to the ledger.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.outboxes.is_empty()
+        self.table.iter().all(|(_, holding)| holding.is_settled())
     }
 
-    /// What is known of each budget: where it is known for several periods or limits, of the one that was claimed last.
+    /// What is known of each budget: where it is known for several windows or limits, of the one that was claimed last.
     #[must_use]
-    pub fn states(&self, passed: Duration) -> Vec<BudgetState> {
-        let now = Moment::of(passed);
-        let mut last = BTreeMap::new();
-        for slot in self.table.iter() {
-            let entry = last.entry(&slot.key.id).or_insert(slot);
-            *entry = if entry.last_claim < slot.last_claim { slot } else { entry };
-        }
-        last.into_values().map(|slot| slot.state(now)).collect()
-    }
-
-    fn end_leases(&mut self, number: u32, now: Moment) {
-        if self.table.get(number).held.first_end() > now {
-            return;
-        }
-        let slot = self.table.change(number);
-        let (key, by, ended) = (std::sync::Arc::clone(&slot.key), slot.back_by(now), slot.end_leases(now));
-        for grant in &ended {
-            self.give_back(&key, grant, by);
-        }
-    }
-
-    /// Where intents no longer come, gives back what others may need, at once.
-    fn leave_to_others(&mut self, number: u32, now: Moment) {
-        if !self.table.get(number).leaves(now) {
-            return;
-        }
-        let slot = self.table.change(number);
-        let (key, left) = (std::sync::Arc::clone(&slot.key), slot.leave());
-        for grant in &left {
-            self.give_back(&key, grant, now);
-        }
-        self.outboxes.change(&key.id, |outbox| outbox.hurry(now));
-    }
-
-    /// Gives back what is held of a budget, and forgets it. A turn that has no answer is repeated all the same.
-    fn forget(&mut self, number: u32, now: Moment) {
-        let mut slot = self.table.remove(number);
-        for grant in slot.end_leases(Moment::NEVER) {
-            self.give_back(&slot.key, &grant, now);
-        }
-        if let Some(call) = slot.call.and_then(|call| self.calls.get_mut(&call)) {
-            call.asker = Asker::Outbox;
-            self.outboxes.change(&slot.key.id, |outbox| outbox.asks(Asker::Outbox));
-        } else if let Some(sent) = slot.unanswered.take() {
-            self.outboxes.change(&slot.key.id, |outbox| outbox.refused(*sent, now));
-        }
-    }
-
-    /// Tokens go back to the ledger, by then at the latest.
-    fn give_back(&mut self, key: &Key, grant: &Grant, by: Moment) {
-        let LeaseTerms { ends, bucket, count_id, .. } = grant.terms;
-        // What is still on lease goes at once: now, then.
-        let is_on_lease = by < ends;
-        let given = GiveBack { span: key.span, bucket, count_id, tokens: grant.tokens, is_on_lease };
-        if given.tokens == 0 {
-            return;
-        }
-        self.outboxes.change(&key.id, |outbox| outbox.give_back(given, ends, by));
-        if let Some(number) = self.table.find(key) {
-            self.table.change(number).reopen();
-        }
+    pub fn states(&self) -> Vec<BudgetState> {
+        self.table.iter().filter_map(|(_, holding)| holding.state()).collect()
     }
 }

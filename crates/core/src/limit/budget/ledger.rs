@@ -22,7 +22,7 @@ use crate::{
         share::Embedded,
     },
 };
-pub use account::{Account, BUCKETS, Grain};
+pub use account::{Account, BUCKETS};
 pub use book::TokenBook;
 pub use recount::Recount;
 
@@ -82,6 +82,8 @@ pub struct TakeTurn {
     pub least: u64,
     /// How long the lease lasts, in milliseconds, above 0.
     pub lease_ms: i64,
+    /// The tokens that the holder has of the budget, whatever it counts over. Who has none and wants none is no holder by this turn.
+    pub held: u64,
     /// What comes back before anything is granted.
     pub back: Vec<GiveBack>,
     /// What is taken before anything is granted, where the ledger has not counted it.
@@ -89,22 +91,19 @@ pub struct TakeTurn {
 }
 
 impl TakeTurn {
+    /// A turn that wants nothing, of one who has nothing.
+    #[must_use]
+    pub fn nothing(span: SpanNow, limit: u64) -> Self {
+        let (back, owed) = Default::default();
+        Self { span, limit, need: 0, want: 0, unit: 1, least: 1, lease_ms: 1, held: 0, back, owed }
+    }
+
     /// A turn that asks for nothing; the answer tells when this many tokens are left at the earliest.
     #[must_use]
     pub fn look(used: &BudgetUse, tokens: u64) -> Self {
-        let BudgetUse { id: _, limit, span, best_effort, unavailable_after: _ } = used;
-        let unit = unit(*limit, *best_effort);
-        Self {
-            span: *span,
-            limit: *limit,
-            need: 0,
-            want: 0,
-            unit,
-            least: tokens.max(1).next_multiple_of(unit),
-            lease_ms: 1,
-            back: Vec::new(),
-            owed: Vec::new(),
-        }
+        let unit = unit(used.limit, used.best_effort);
+        let least = tokens.max(1).next_multiple_of(unit);
+        Self { unit, least, ..Self::nothing(used.span, used.limit) }
     }
 }
 
@@ -120,7 +119,7 @@ pub struct TakeAnswer {
     pub granted: u64,
     /// How many have been granted in the window, these included.
     pub used: u64,
-    /// How many of them are in leases that have not ended, these included, and as if all of those were unspent.
+    /// How many of them holders have whose lease has not ended, these included: what they had by their last turns, and were granted then.
     pub leased: u64,
     /// The bucket that the grant is in, to give tokens back to: of a rolling window the end of the lease, rounded up, of a
     /// calendar period its start, both in milliseconds since 1970; 0 in total.
@@ -141,16 +140,13 @@ pub struct TakeAnswer {
 pub struct CountId(pub i64);
 
 /// Tokens that were granted and have not been spent, and never will be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GiveBack {
     pub span: SpanNow,
     pub bucket: i64,
     /// The count of the grant; a later one takes nothing back.
     pub count_id: CountId,
     pub tokens: u64,
-    /// Whether the lease that they were granted in lasts, by the holder's clock: the holder has so many fewer on lease by that. What is left
-    /// of one that has ended is on lease no more.
-    pub is_on_lease: bool,
 }
 
 /// Tokens of intents that are approved as replays and took none. They are spent; where fewer are left, these are taken.

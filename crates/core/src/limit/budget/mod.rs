@@ -224,13 +224,14 @@ mod tests {
     use super::*;
     use crate::intent::class::{Filter, MAX_NAME_BYTES};
 
-    fn budget(selection: Selection, scope: Scope) -> Budget {
+    /// One of all intents.
+    pub(in crate::limit::budget) fn budget(name: &str, scope: Scope, span: BudgetSpan) -> Budget {
         Budget {
-            name: "b".into(),
-            selection,
+            name: name.into(),
+            selection: Selection::default(),
             scope,
-            limit: 1,
-            span: BudgetSpan::Total,
+            limit: 10,
+            span,
             best_effort: false,
             when_spent: Action::Suppress,
             on_unavailable: WhenUnavailable::Wait,
@@ -257,11 +258,8 @@ mod tests {
             (&spring, Scope::Every, class(None, Some("summer")), None),
         ];
         for (selection, scope, class, expected) in cases {
-            assert_eq!(
-                budget(selection.clone(), scope).id_for(&class),
-                expected,
-                "{class:?} of {selection:?}, {scope:?}"
-            );
+            let budget = Budget { selection: selection.clone(), ..budget("b", scope, BudgetSpan::Total) };
+            assert_eq!(budget.id_for(&class), expected, "{class:?} of {selection:?}, {scope:?}");
         }
     }
 
@@ -277,7 +275,7 @@ mod tests {
     fn a_long_campaign_has_the_name_that_approved_records_have() {
         let long = "é".repeat(MAX_NAME_BYTES);
         let class = ClassNames { channel: None, category: None, campaign: Some(&long) };
-        let id = budget(Selection::default(), Scope::SameCampaign).id_for(&class).unwrap();
+        let id = budget("b", Scope::SameCampaign, BudgetSpan::Total).id_for(&class).unwrap();
         assert_eq!(id.campaign.as_deref(), Some(&*table_name(&long)));
         assert_ne!(id.campaign.as_deref(), Some(&*long));
     }

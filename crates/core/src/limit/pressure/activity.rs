@@ -141,12 +141,6 @@ impl ActiveUsers {
         self.window
     }
 
-    /// How much memory it takes, in bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> usize {
-        self.cells.len()
-    }
-
     #[must_use]
     #[inline]
     pub fn is_active(&self, user: ActivityHash, now: Minute) -> bool {

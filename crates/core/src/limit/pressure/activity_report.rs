@@ -6,9 +6,10 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, SeqAccess, Visitor},
 };
+use serde_json::value::RawValue;
 
 use crate::{
-    basis::{shard::UserHash, time::Time},
+    basis::{shard::UserHash, time::Time, words},
     intent::{
         MAX_ID_BYTES,
         dead_letter::{
@@ -26,27 +27,15 @@ pub const MAX_USERS: usize = 10_000;
 /// How far ahead of the clock a report may be, in milliseconds: publishers' clocks differ a little. It counts as of now.
 pub const AHEAD_MS: i64 = 60_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReportOutcome {
-    /// The user is active.
-    Noted,
-    /// The report is older than the window: without effect.
-    Late,
-    /// The policy has no pressure, or its window has not been read yet: without effect.
-    NoPressure,
-}
-
-impl ReportOutcome {
-    pub const ALL: [Self; 3] = [Self::Noted, Self::Late, Self::NoPressure];
-
-    /// The value of the metric's label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Noted => "noted",
-            Self::Late => "late",
-            Self::NoPressure => "no_pressure",
-        }
+words! {
+    /// What became of a report; with the value of the metric's label.
+    pub enum ReportOutcome {
+        /// The user is active.
+        Noted = "noted",
+        /// The report is older than the window: without effect.
+        Late = "late",
+        /// The policy has no pressure, or its window has not been read yet: without effect.
+        NoPressure = "no_pressure",
     }
 }
 
@@ -75,10 +64,9 @@ impl ActivityReport {
         };
         let at = match at {
             None => now,
-            Some(At(Some(at))) => not_ahead(at, now).ok_or_else(|| ahead("at", at, now))?,
-            Some(At(None)) => {
-                let message = "at is no RFC 3339 time of the years 0 to 9999, such as 2026-11-20T09:00:00Z";
-                return Err(DeadLetter::new(BadTime, message));
+            Some(at) => {
+                let at = time(at.get())?;
+                not_ahead(at, now).ok_or_else(|| ahead("at", at, now))?
             }
         };
         Ok(Self { users, at })
@@ -96,6 +84,7 @@ impl ActivityReader {
     /// A pointer is none, or one lies inside the other.
     pub fn new(user_id: &str, at: &str) -> Result<Self, FieldMapError> {
         let fields = [(IntentField::UserId, user_id), (IntentField::CreatedAt, at)];
+        let name = |field: IntentField| if field == IntentField::CreatedAt { "at" } else { field.as_str() };
         Ok(Self(FieldMap::only(fields, name)?))
     }
 
@@ -121,22 +110,6 @@ impl ActivityReader {
     }
 }
 
-/// How messages call the fields.
-fn name(field: IntentField) -> &'static str {
-    match field {
-        IntentField::CreatedAt => "at",
-        IntentField::Id
-        | IntentField::UserId
-        | IntentField::Channel
-        | IntentField::Category
-        | IntentField::Campaign
-        | IntentField::Cost
-        | IntentField::ExpiresAt
-        | IntentField::NotBefore
-        | IntentField::Timezone => field.as_str(),
-    }
-}
-
 /// The time, or now where it is a little ahead; `None` where it is further ahead than that.
 fn not_ahead(at: Time, now: Time) -> Option<Time> {
     (at <= now.plus(AHEAD_MS)).then(|| at.min(now))
@@ -150,18 +123,37 @@ fn ahead(what: &str, at: Time, now: Time) -> DeadLetter {
 /// The body of a request, as it is written. A field of another name is meant for something, and refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReportBody {
+struct ReportBody<'b> {
     user_ids: Option<ReportedUsers>,
-    at: Option<At>,
+    #[serde(borrow)]
+    at: Option<&'b RawValue>,
+}
+
+/// A user by a value of JSON.
+fn reported(id: &str) -> Option<ActivityHash> {
+    let id = match id.parse::<u64>() {
+        Ok(number) => number.to_string(),
+        Err(_) => serde_json::from_str(id).ok()?,
+    };
+    (1..=MAX_ID_BYTES).contains(&id.len()).then(|| UserHash::of(&id).into())
+}
+
+/// The time in a value of JSON.
+fn time(at: &str) -> Result<Time, DeadLetter> {
+    let time = match (at.parse::<i128>(), serde_json::from_str::<String>(at)) {
+        (Ok(millis), _) => i64::try_from(millis).ok().and_then(Time::from_millis),
+        (_, Ok(text)) => Time::from_rfc3339(&text),
+        (Err(_), Err(_)) => {
+            let message = "at is no RFC 3339 string and no integer of milliseconds since 1970";
+            return Err(DeadLetter::new(WrongType, message));
+        }
+    };
+    let message = "at is no RFC 3339 time of the years 0 to 9999, such as 2026-11-20T09:00:00Z";
+    time.ok_or_else(|| DeadLetter::new(BadTime, message))
 }
 
 /// Hashes instead of ids: a report takes no more memory than so many users.
 struct ReportedUsers(Vec<ActivityHash>);
-
-struct ReportedUser(ActivityHash);
-
-/// `None`: no time.
-struct At(Option<Time>);
 
 impl<'de> Deserialize<'de> for ReportedUsers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -175,71 +167,21 @@ impl<'de> Deserialize<'de> for ReportedUsers {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut ids: A) -> Result<ReportedUsers, A::Error> {
                 let mut users = Vec::new();
-                while let Some(ReportedUser(user)) = ids.next_element()? {
+                while let Some(id) = ids.next_element::<&RawValue>()? {
                     if users.len() == MAX_USERS {
                         return Err(de::Error::custom(format!("user_ids has more than {MAX_USERS} user ids")));
                     }
-                    users.push(user);
+                    users.push(reported(id.get()).ok_or_else(|| {
+                        de::Error::custom(format!(
+                            "a user id is a string of 1 to {MAX_ID_BYTES} bytes, or an integer from 0 to 2^64-1 without sign, \
+                             fraction and exponent"
+                        ))
+                    })?);
                 }
                 Ok(ReportedUsers(users))
             }
         }
         deserializer.deserialize_seq(Ids)
-    }
-}
-
-impl<'de> Deserialize<'de> for ReportedUser {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Id;
-        impl Visitor<'_> for Id {
-            type Value = ReportedUser;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(
-                    f,
-                    "a user id: a string of 1 to {MAX_ID_BYTES} bytes, or an integer from 0 to 2^64-1 without sign, fraction and \
-                     exponent"
-                )
-            }
-
-            fn visit_str<E: de::Error>(self, id: &str) -> Result<ReportedUser, E> {
-                if !(1..=MAX_ID_BYTES).contains(&id.len()) {
-                    return Err(E::invalid_length(id.len(), &self));
-                }
-                Ok(ReportedUser(UserHash::of(id).into()))
-            }
-
-            fn visit_u64<E: de::Error>(self, id: u64) -> Result<ReportedUser, E> {
-                Ok(ReportedUser(UserHash::of(&id.to_string()).into()))
-            }
-        }
-        deserializer.deserialize_any(Id)
-    }
-}
-
-impl<'de> Deserialize<'de> for At {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TimeText;
-        impl Visitor<'_> for TimeText {
-            type Value = At;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("at, an RFC 3339 string or an integer of milliseconds since 1970")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<At, E> {
-                Ok(At(Time::from_rfc3339(text)))
-            }
-
-            fn visit_i64<E: de::Error>(self, millis: i64) -> Result<At, E> {
-                Ok(At(Time::from_millis(millis)))
-            }
-
-            fn visit_u64<E: de::Error>(self, millis: u64) -> Result<At, E> {
-                Ok(At(i64::try_from(millis).ok().and_then(Time::from_millis)))
-            }
-        }
-        deserializer.deserialize_any(TimeText)
     }
 }
 

@@ -9,7 +9,6 @@
 pub mod activity;
 pub mod activity_log;
 pub mod activity_report;
-mod exempt;
 
 use std::{
     sync::{
@@ -22,8 +21,6 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-
-use exempt::Exempt;
 
 use crate::{
     basis::{shard::UserHash, time::Time},
@@ -64,12 +61,6 @@ impl PressureRule {
         i64::from(self.window_minutes) * 60_000
     }
 
-    /// How many users may wait in a process to be told to others: as many as may be active, and what one turn tells.
-    #[must_use]
-    pub fn most_untold(&self) -> usize {
-        most_untold(self.max_active_users)
-    }
-
     /// Where in the window a deferred user's turn is, in milliseconds: users who wait come back evenly over a window. Each minute in
     /// another order, so that nobody is always the last.
     #[must_use]
@@ -97,11 +88,19 @@ pub enum ActiveBy {
 #[derive(Debug)]
 pub struct Pressure {
     in_force: ArcSwapOption<PressureState>,
-    told: mpsc::Sender<ActiveIn>,
+    told: mpsc::Sender<ActiveTold>,
     /// Users that the task has not heard of yet.
     unheard: AtomicUsize,
     /// Users that it never hears of, because too many waited.
     dropped: AtomicU64,
+}
+
+/// Users who became active here, as the task is told of them.
+#[derive(Debug)]
+pub struct ActiveTold {
+    pub active: ActiveIn,
+    /// How many of the new ones came by intents that the rule does not apply to.
+    pub exempt: u64,
 }
 
 /// What is in force: made anew when the policy's maximum or window changes.
@@ -109,7 +108,6 @@ pub struct Pressure {
 pub struct PressureState {
     pub users: ActiveUsers,
     pub places: UnitPool,
-    exempt: Exempt,
     max: u64,
     throttling: AtomicBool,
     /// Users who have asked for a place, each once per batch, since somebody has counted them.
@@ -120,7 +118,7 @@ impl Pressure {
     /// Nothing is in force. What batches tell comes out of the receiver, in a task that drains it with each turn that it begins, about once a
     /// second, and says so ([`Pressure::heard`]). It begins none while one is repeated, or while the clock is wrong.
     #[must_use]
-    pub fn new() -> (Arc<Self>, mpsc::Receiver<ActiveIn>) {
+    pub fn new() -> (Arc<Self>, mpsc::Receiver<ActiveTold>) {
         let (told, inbox) = mpsc::channel();
         let (in_force, unheard, dropped) = Default::default();
         (Arc::new(Self { in_force, told, unheard, dropped }), inbox)
@@ -176,30 +174,26 @@ impl Pressure {
         minute: Minute,
         now: Minute,
     ) {
-        let mut told = ActiveIn { minute, new: 0, users: Vec::new() };
-        let mut exempt = 0;
+        let (mut active, mut exempt) = (ActiveIn { minute, new: 0, users: Vec::new() }, 0);
         for (user, by) in users {
             match state.users.note(user, minute, now) {
                 Noted::Known => continue,
                 Noted::Again => {}
                 Noted::New => {
-                    told.new += 1;
+                    active.new += 1;
                     exempt += u64::from(by == ActiveBy::ExemptIntent);
                 }
             }
-            told.users.push(user);
+            active.users.push(user);
         }
-        if exempt > 0 {
-            state.exempt.add(exempt, minute);
-        }
-        if !told.users.is_empty() {
-            self.hand_over(told, most_untold(state.max));
+        if !active.users.is_empty() {
+            self.hand_over(ActiveTold { active, exempt }, most_untold(state.max));
         }
     }
 
     /// Lanes do not wait for the task, which waits for Redis: where it hears nothing for long, so many users at the most wait for it.
-    fn hand_over(&self, told: ActiveIn, most: usize) {
-        let users = told.users.len();
+    fn hand_over(&self, told: ActiveTold, most: usize) {
+        let users = told.active.users.len();
         let unheard = self.unheard.fetch_add(users, Ordering::Relaxed);
         let is_full = unheard.saturating_add(users) > most;
         if is_full {
@@ -212,7 +206,9 @@ impl Pressure {
     }
 }
 
-fn most_untold(max_active_users: u64) -> usize {
+/// How many users may wait in a process to be told to others: as many as may be active, or what one turn tells.
+#[must_use]
+pub fn most_untold(max_active_users: u64) -> usize {
     usize::try_from(max_active_users).unwrap_or(usize::MAX).max(USERS_A_TURN)
 }
 
@@ -223,7 +219,6 @@ impl PressureState {
         Self {
             users: ActiveUsers::new(rule.max_active_users, rule.window_minutes),
             places: UnitPool::new(Duration::MAX),
-            exempt: Exempt::default(),
             max: rule.max_active_users,
             throttling: AtomicBool::new(false),
             asked: AtomicU64::new(0),
@@ -233,19 +228,6 @@ impl PressureState {
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
-    }
-
-    /// How many users became active in the window by intents that the rule does not apply to, as noted by this process since this state
-    /// was made.
-    #[must_use]
-    pub fn exempt_users(&self) -> u64 {
-        self.exempt.users()
-    }
-
-    /// Forgets who has left the window; see [`ActiveUsers::sweep`].
-    pub fn sweep(&self, now: Minute) {
-        self.users.sweep(now);
-        self.exempt.sweep(now, self.users.window());
     }
 
     /// Whether only active users pass: starts at 99% of the maximum, ends below 95%.

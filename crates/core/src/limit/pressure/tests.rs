@@ -105,7 +105,7 @@ fn a_user_is_told_once_a_minute_and_as_new_once_a_window() {
     pressure.note([user(1), user(2), user(1)], Minute(1), Minute(1));
     pressure.note([user(1)], Minute(1), Minute(1));
     pressure.note([user(1), user(3)], Minute(2), Minute(2));
-    let told: Vec<ActiveIn> = inbox.try_iter().collect();
+    let told: Vec<ActiveIn> = inbox.try_iter().map(|told| told.active).collect();
     let expected = |minute, new, users: &[u64]| ActiveIn {
         minute: Minute(minute),
         new,
@@ -116,15 +116,15 @@ fn a_user_is_told_once_a_minute_and_as_new_once_a_window() {
 
 #[test]
 fn of_users_who_wait_for_the_task_no_more_are_kept_than_may_be_active_or_a_turn_tells() {
-    assert_eq!([1_000, 1_000_000].map(|most| rule(most).most_untold()), [USERS_A_TURN, 1_000_000]);
+    assert_eq!([1_000, 1_000_000].map(most_untold), [USERS_A_TURN, 1_000_000]);
     let (pressure, inbox) = Pressure::new();
     let tell = |users: u64| {
         let users = (0..users).map(ActivityHash).collect();
-        pressure.hand_over(ActiveIn { minute: Minute(1), new: 0, users }, 10);
+        pressure.hand_over(ActiveTold { active: ActiveIn { minute: Minute(1), new: 0, users }, exempt: 0 }, 10);
         pressure.take_dropped()
     };
     assert_eq!([tell(6), tell(4), tell(1)], [0, 0, 1]);
-    let told = || inbox.try_iter().map(|told| told.users.len()).sum::<usize>();
+    let told = || inbox.try_iter().map(|told| told.active.users.len()).sum::<usize>();
     assert_eq!((told(), tell(2)), (10, 2), "the task has not said that it has heard of them");
     pressure.heard(4);
     assert_eq!([tell(5), tell(4)], [5, 0]);
@@ -132,24 +132,21 @@ fn of_users_who_wait_for_the_task_no_more_are_kept_than_may_be_active_or_a_turn_
 }
 
 #[test]
-fn users_who_came_by_intents_that_the_rule_does_not_apply_to_count_for_a_window() {
-    let (pressure, _inbox) = Pressure::new();
+fn users_who_come_by_intents_that_the_rule_does_not_apply_to_are_told_as_such_once_a_window() {
+    let (pressure, inbox) = Pressure::new();
     let state = PressureState::new(&rule(1_000));
-    let came = |number: u64, by, minute| pressure.note_in(&state, [(user(number), by)], Minute(minute));
-    came(1, ActiveBy::ExemptIntent, 100);
-    came(1, ActiveBy::ExemptIntent, 105);
-    came(2, ActiveBy::Intent, 105);
-    came(2, ActiveBy::ExemptIntent, 106);
-    came(3, ActiveBy::Report, 106);
-    came(4, ActiveBy::ExemptIntent, 110);
-    // User 1 stays active until 135, and is counted where they came.
-    for (minute, expected) in [(110, 2), (129, 2), (130, 1), (139, 1), (140, 0)] {
-        state.sweep(Minute(minute));
-        assert_eq!(state.exempt_users(), expected, "{minute}");
+    let told_of = |number: u64, by, minute| {
+        pressure.note_in(&state, [(user(number), by)], Minute(minute));
+        inbox.try_iter().map(|told| told.exempt).sum::<u64>()
+    };
+    for (number, by, minute, expected) in [
+        (1, ActiveBy::ExemptIntent, 100, 1),
+        (1, ActiveBy::ExemptIntent, 105, 0),
+        (2, ActiveBy::Intent, 105, 0),
+        (2, ActiveBy::ExemptIntent, 106, 0),
+        (3, ActiveBy::Report, 106, 0),
+        (1, ActiveBy::ExemptIntent, 135, 1),
+    ] {
+        assert_eq!(told_of(number, by, minute), expected, "{number} by {by:?} in {minute}");
     }
-    came(1, ActiveBy::ExemptIntent, 141);
-    assert_eq!(state.exempt_users(), 1, "who comes back counts again");
-    // A clock that was put back.
-    state.sweep(Minute(20));
-    assert_eq!(state.exempt_users(), 0);
 }

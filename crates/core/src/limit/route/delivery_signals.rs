@@ -11,8 +11,8 @@ use std::time::Duration;
 pub use self::waits::WaitingQueue;
 use self::waits::WaitsLonger;
 
-/// What a signal leaves of the drain rate.
-const LEAVES: f64 = 0.7;
+/// What a signal leaves of the drain rate, in thousandths.
+const LEAVES: u64 = 700;
 /// Over how long the share of failed deliveries is taken.
 const WINDOW: Duration = Duration::from_secs(30);
 /// Deliveries of a window that say something.
@@ -44,19 +44,21 @@ pub struct DeliverySignals {
     window: Option<(Duration, Deliveries)>,
     usual_share: Option<f64>,
     fails_more: bool,
-    /// When the time was seen last.
+    /// When the last turn was.
     seen_at: Option<Duration>,
     usual_ms: Option<f64>,
     waits_longer: WaitsLonger,
 }
 
 impl DeliverySignals {
-    /// What the signals leave of the drain rate: 1 where none holds. `now` is the monotonic clock.
-    pub fn turn(&mut self, now: Duration, deliveries: &Deliveries) -> f64 {
+    /// What the signals leave of the drain rate, in thousandths: all where none holds. `now` is the monotonic clock.
+    pub fn turn(&mut self, now: Duration, deliveries: &Deliveries) -> u64 {
+        let passed = self.seen_at.replace(now).map_or(Duration::ZERO, |before| now.saturating_sub(before));
         self.share(now, deliveries);
-        let takes_longer = self.takes_longer(now, deliveries.processing_ms);
-        let waits_longer = self.waits_longer.turn(now, deliveries.queue.as_ref());
-        [self.fails_more, takes_longer, waits_longer].into_iter().filter(|holds| *holds).map(|_| LEAVES).product()
+        let takes_longer = self.takes_longer(passed, deliveries.processing_ms);
+        let waits_longer = self.waits_longer.turn(passed, deliveries.queue.as_ref());
+        let signals = [self.fails_more, takes_longer, waits_longer].into_iter();
+        signals.filter(|holds| *holds).fold(1_000, |left, _| left * LEAVES / 1_000)
     }
 
     /// Looks at the share of failed deliveries once a window.
@@ -81,12 +83,11 @@ impl DeliverySignals {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "milliseconds of one request")]
-    fn takes_longer(&mut self, now: Duration, processing_ms: Option<u64>) -> bool {
-        let passed = self.seen_at.replace(now).map_or(0.0, |before| now.saturating_sub(before).as_secs_f64());
+    fn takes_longer(&mut self, passed: Duration, processing_ms: Option<u64>) -> bool {
         let Some(ms) = processing_ms.map(|ms| ms as f64) else { return false };
         let usual = self.usual_ms.get_or_insert(ms);
         let holds = ms > TIMES * *usual;
-        *usual += (ms - *usual) * (passed / USUAL_S).min(1.0);
+        *usual += (ms - *usual) * (passed.as_secs_f64() / USUAL_S).min(1.0);
         holds
     }
 }
@@ -108,8 +109,8 @@ mod tests {
         }
 
         /// The least that was left.
-        fn run(&mut self, seconds: u64, (approved, failed): (u64, u64), processing_ms: Option<u64>) -> f64 {
-            let mut least = 1.0_f64;
+        fn run(&mut self, seconds: u64, (approved, failed): (u64, u64), processing_ms: Option<u64>) -> u64 {
+            let mut least = 1_000;
             for _ in 0..2 * seconds {
                 self.half_seconds += 1;
                 self.seen.approved += approved;
@@ -124,28 +125,28 @@ mod tests {
     #[test]
     fn a_growing_share_of_failed_deliveries_is_a_signal_until_it_ends_or_is_usual() {
         let mut world = World::new();
-        assert_eq!(world.run(300, (100, 40), None), 1.0, "it was so from the beginning");
+        assert_eq!(world.run(300, (100, 40), None), 1_000, "it was so from the beginning");
         let mut world = World::new();
-        assert_eq!(world.run(300, (100, 4), None), 1.0, "few");
+        assert_eq!(world.run(300, (100, 4), None), 1_000, "few");
         assert_eq!(world.run(31, (100, 30), None), LEAVES);
         assert_eq!(world.run(31, (100, 4), None), LEAVES, "until the window ends");
-        assert_eq!(world.run(300, (100, 4), None), 1.0);
+        assert_eq!(world.run(300, (100, 4), None), 1_000);
         world.run(900, (100, 30), None);
-        assert_eq!(world.run(300, (100, 30), None), 1.0, "it is usual by now");
+        assert_eq!(world.run(300, (100, 30), None), 1_000, "it is usual by now");
         assert_eq!(world.run(31, (0, 100), None), LEAVES, "nothing is approved, and all fails");
         world.run(61, (0, 0), None);
-        assert_eq!(world.run(60, (0, 0), None), 1.0, "nothing says nothing");
+        assert_eq!(world.run(60, (0, 0), None), 1_000, "nothing says nothing");
     }
 
     #[test]
     fn a_service_that_takes_more_than_twice_as_long_is_a_signal() {
         let mut world = World::new();
-        assert_eq!(world.run(60, (100, 0), Some(100)), 1.0);
-        assert_eq!(world.run(10, (0, 0), Some(190)), 1.0);
+        assert_eq!(world.run(60, (100, 0), Some(100)), 1_000);
+        assert_eq!(world.run(10, (0, 0), Some(190)), 1_000);
         assert_eq!(world.run(10, (0, 0), Some(260)), LEAVES);
-        assert_eq!(world.run(60, (0, 0), None), 1.0, "not known");
-        assert_eq!(world.run(31, (100, 50), Some(300)), LEAVES * LEAVES, "both");
+        assert_eq!(world.run(60, (0, 0), None), 1_000, "not known");
+        assert_eq!(world.run(31, (100, 50), Some(300)), 490, "both");
         world.run(1_200, (100, 0), Some(300));
-        assert_eq!(world.run(60, (100, 0), Some(300)), 1.0, "it is usual by now");
+        assert_eq!(world.run(60, (100, 0), Some(300)), 1_000, "it is usual by now");
     }
 }

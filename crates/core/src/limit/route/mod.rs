@@ -1,6 +1,5 @@
 //! Routes: where approved intents are delivered, and how fast a policy lets weir approve them there.
 
-pub mod arrivals;
 pub mod delivery_signals;
 pub mod pace;
 pub mod permits;
@@ -30,6 +29,23 @@ pub const MAX_WAIT_MS: i64 = 72 * 3_600_000;
 #[must_use]
 pub fn is_overdue(timestamp: Option<Time>, now: Time) -> bool {
     timestamp.is_some_and(|at| at.plus(MAX_WAIT_MS) <= now)
+}
+
+/// How far a partition's records wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waiting {
+    /// The first offset that waits.
+    pub from: u64,
+    /// The offset behind the last one.
+    pub end: u64,
+}
+
+impl Waiting {
+    /// How many wait at the most.
+    #[must_use]
+    pub const fn count(self) -> u64 {
+        self.end.saturating_sub(self.from)
+    }
 }
 
 /// One of `[[routes]]`. It has a consumer group, a rate or a service.

@@ -28,10 +28,7 @@ pub use self::delivered::{Behind, Delivered, DeliveryLook, PartitionLag};
 use self::drain::Drain;
 // For the simulation.
 #[cfg(test)]
-use crate::limit::route::{
-    arrivals::{Arrivals, Waiting},
-    delivery_signals::{Deliveries, DeliverySignals, WaitingQueue},
-};
+use crate::limit::route::delivery_signals::{Deliveries, DeliverySignals, WaitingQueue};
 
 /// The least that a route may take: this share of its ceiling, or of the highest rate that was seen.
 const FLOOR: f64 = 0.01;
@@ -62,8 +59,8 @@ impl Lag {
 pub struct KeptRates {
     /// What it is known to take; `None`: it is not known.
     pub drain_per_s: Option<f64>,
-    /// Of one that keeps it: what it can take, as it was measured just now. Of what is kept: the highest one of the last hour. `None`:
-    /// nothing was measured.
+    /// Of one that keeps it: the highest rate that it has measured since it was answered last. Of what is kept: the highest one of the last
+    /// hour. `None`: nothing was measured.
     pub best_per_s: Option<f64>,
 }
 
@@ -106,8 +103,9 @@ pub struct Pace {
 }
 
 /// Why a route takes less than its ceiling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Throttle {
+    #[default]
     No,
     /// Delivery takes no more.
     Lag,
@@ -130,6 +128,17 @@ impl Throttle {
         }
     }
 
+    #[must_use]
+    pub const fn in_words(self) -> Option<&'static str> {
+        match self {
+            Self::No => None,
+            Self::Lag => Some("delivery takes no more"),
+            Self::Stopped => Some("nothing is delivered: weir probes"),
+            Self::Signal => Some("a signal of overload holds, or did a moment ago"),
+            Self::LagUnknown => Some("the lag of the consumer group is not known"),
+        }
+    }
+
     /// Whether nothing but probes are approved.
     #[must_use]
     pub const fn is_closed(self) -> bool {
@@ -142,7 +151,6 @@ impl Throttle {
 
 #[derive(Debug, Clone)]
 pub struct Controller {
-    ahead_s: f64,
     reserved: f64,
     drain: Drain,
     /// What signals leave of the drain rate.
@@ -159,17 +167,9 @@ impl Controller {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an hour at most")]
     pub fn new(ahead_ms: i64, reserved_permille: u32) -> Self {
-        let ahead_s = ahead_ms as f64 / 1000.0;
         let (at, lag, unknown_since) = (None, None, None);
-        Self {
-            ahead_s,
-            reserved: f64::from(reserved_permille) / 1000.0,
-            drain: Drain::new(ahead_s),
-            slow: 1.0,
-            at,
-            lag,
-            unknown_since,
-        }
+        let (drain, reserved) = (Drain::new(ahead_ms as f64 / 1000.0), f64::from(reserved_permille) / 1000.0);
+        Self { reserved, drain, slow: 1.0, at, lag, unknown_since }
     }
 
     /// What the route may take after another sample. Samples come every second.
@@ -189,16 +189,16 @@ impl Controller {
                 let halved = ((now - since) / UNKNOWN_S).floor().max(0.0);
                 let (per_s, floor) = (self.drain.per_s(ceiling) * self.slow, self.drain.floor(ceiling));
                 // Of offsets that were never seen it is not known whether there is room for more.
-                let rate = if self.drain.is_known() { (per_s * (-halved).exp2()).max(floor) } else { floor };
+                let rate = if self.drain.last.is_some() { (per_s * (-halved).exp2()).max(floor) } else { floor };
                 // Before the first answer only this is approved; and so it is where more stood than there is room for, but too long ago
                 // to be known of.
-                let full = per_s.max(floor) * self.ahead_s;
+                let full = per_s.max(floor) * self.drain.ahead_s;
                 let lag = self.lag.filter(|lag| halved < 1.0 || *lag < full).unwrap_or(full);
                 self.lag = Some((lag - rate * passed).max(-to_f64(sample.approved)));
             }
         }
         let drain_per_s = (self.drain.per_s(ceiling) * self.slow).max(self.drain.floor(ceiling));
-        let ahead = self.ahead_s * drain_per_s;
+        let ahead = self.drain.ahead_s * drain_per_s;
         let room = whole(ahead - self.lag.unwrap_or(0.0));
         let reserved = room.min(whole(ahead * self.reserved));
         let why = self.why(now, room);
@@ -211,12 +211,12 @@ impl Controller {
         let probes = if is_probed { whole(floor) } else { 0 };
         let room = room.max(probes);
         let reserved = reserved.min(room - probes);
-        let most = if self.drain.is_counted() { u64::MAX } else { whole(drain_per_s) };
-        let (best_per_s, measured_per_s) = (self.drain.best(now, ceiling), self.measured(why, ceiling));
+        let most = if self.drain.counted { u64::MAX } else { whole(drain_per_s) };
+        let (best_per_s, measured_per_s) = (self.drain.best(ceiling), self.measured(why, ceiling));
         Pace { drain_per_s, best_per_s, measured_per_s, room, reserved, most, why }
     }
 
-    /// Takes up what instances have kept of this delivery, before a turn.
+    /// Takes up what instances have kept of this delivery, what this one has told them included.
     pub fn recall(&mut self, kept: KeptRates) {
         self.drain.recall(kept);
     }
@@ -229,26 +229,26 @@ impl Controller {
 
     /// The same controller for a route whose policy has changed, but not what is delivered to whom.
     #[must_use]
-    pub fn changed_to(self, ahead_ms: i64, reserved_permille: u32) -> Self {
+    pub fn changed_to(mut self, ahead_ms: i64, reserved_permille: u32) -> Self {
         let fresh = Self::new(ahead_ms, reserved_permille);
-        let drain = self.drain.looking_ahead(fresh.ahead_s);
-        Self { ahead_s: fresh.ahead_s, reserved: fresh.reserved, drain, ..self }
+        (self.reserved, self.drain.ahead_s) = (fresh.reserved, fresh.drain.ahead_s);
+        self
     }
 
     /// See [`Pace::measured_per_s`].
     fn measured(&self, why: Throttle, ceiling: Option<f64>) -> Option<f64> {
-        let goes_on = !why.is_closed() && self.unknown_since.is_none() && !self.drain.has_no_room();
-        (goes_on && self.drain.is_measured()).then(|| self.drain.per_s(ceiling))
+        let goes_on = !why.is_closed() && self.unknown_since.is_none() && self.drain.probed.is_none();
+        (goes_on && self.drain.measured).then(|| self.drain.per_s(ceiling))
     }
 
     fn why(&self, now: f64, room: u64) -> Throttle {
         if self.unknown_since.is_some_and(|since| now - since >= UNKNOWN_S) {
             Throttle::LagUnknown
-        } else if self.drain.is_stopped() {
+        } else if self.drain.stopped {
             Throttle::Stopped
         } else if self.slow < 1.0 {
             Throttle::Signal
-        } else if room == 0 || self.drain.is_busy() {
+        } else if room == 0 || self.drain.busy {
             Throttle::Lag
         } else {
             Throttle::No

@@ -20,8 +20,6 @@ use crate::limit::{SharedLimit, route::pace::KeptRates, share::Embedded};
 pub const LEASE: Duration = Duration::from_secs(3);
 /// The largest number in a turn: what Lua's numbers count exactly is more.
 pub const MOST: u64 = 1_000_000_000_000;
-/// Factors are passed on in so many parts.
-pub const FACTOR_PARTS: f64 = 1_000.0;
 /// Rates are kept in so many parts of an intent per second; 0 stands for a rate that is not known.
 const RATE_PARTS: f64 = 1_000.0;
 
@@ -60,8 +58,8 @@ pub struct PermitTurn {
     pub recent: u64,
     /// The most that the route takes per second.
     pub rate: Option<u64>,
-    /// What this instance's signals of overload leave of the drain rate, above 0 and up to 1.
-    pub slow: f64,
+    /// What this instance's signals of overload leave of the drain rate, in thousandths, above 0.
+    pub slow: u64,
     /// Deliveries whose processing time was reported since the last turn, and the sum of these times in milliseconds.
     pub took: (u64, u64),
     /// The delivery that it is paced by ([`crate::limit::route::Route::delivery`]): rates of another one are not kept.
@@ -85,23 +83,22 @@ pub struct PermitGrant {
     /// The mean time that the service takes, in milliseconds, by the ends of admissions and by [`PermitTurn::took`].
     pub processing_ms: Option<u64>,
     /// The least of all instances' [`PermitTurn::slow`].
-    pub slow: f64,
+    pub slow: u64,
     /// What is kept of its rates, these of this turn included.
     pub rates: KeptRates,
 }
 
 impl PermitTurn {
-    /// The factor of its signals in thousandths.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000")]
-    pub fn slow_parts(&self) -> u64 {
-        (self.slow.clamp(0.0, 1.0) * FACTOR_PARTS).round() as u64
-    }
-
     /// What this instance knows of the rates of its delivery, in thousandths, at most [`MOST`]; 0: not known.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the cast saturates at 0 and at the maximum"
+    )]
     pub fn rate_parts(&self) -> [u64; 2] {
-        [self.rates.drain_per_s, self.rates.best_per_s].map(|rate| rate.map_or(0, in_parts))
+        let parts = |rate: f64| ((rate * RATE_PARTS) as u64).clamp(1, MOST);
+        [self.rates.drain_per_s, self.rates.best_per_s].map(|rate| rate.map_or(0, parts))
     }
 
     /// The room, [`MOST`] where nothing bounds it.
@@ -117,13 +114,4 @@ impl PermitTurn {
 pub fn kept_rates([drain, best]: [u64; 2]) -> KeptRates {
     let rate = |parts: u64| (parts > 0).then(|| parts as f64 / RATE_PARTS);
     KeptRates { drain_per_s: rate(drain), best_per_s: rate(best) }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast saturates at 0 and at the maximum"
-)]
-fn in_parts(rate: f64) -> u64 {
-    ((rate * RATE_PARTS) as u64).clamp(1, MOST)
 }

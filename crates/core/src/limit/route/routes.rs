@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The topic of a route's waiting intents, by the route's number in [`Routes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WaitingTopic(pub u16);
 
 /// All routes that a process has had, each with a number that it keeps.
@@ -44,7 +44,8 @@ impl Routes {
             let mut states = Vec::clone(states);
             if states.iter().all(|state| *state.name != *name) {
                 let number = u16::try_from(states.len()).unwrap_or(u16::MAX);
-                states.push(Arc::new(RouteState::new(name, WaitingTopic(number))));
+                let topic = WaitingTopic(number);
+                states.push(Arc::new(RouteState { name: name.into(), topic, ..RouteState::default() }));
             }
             states
         });
@@ -71,21 +72,18 @@ pub enum Pool {
     Reserved,
 }
 
-/// See [`RouteState::finds_since`].
-const FINDS_NONE: u64 = u64::MAX;
-
 /// A route's permits and what is known of it.
 ///
 /// Invariant: a permit counts as held from when it is granted until its intent is committed, or it is withdrawn, or lapses. So permits held,
 /// and permits spent since the lag was sampled, are never fewer than the intents that may be approved and are not in that lag.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RouteState {
     pub name: Arc<str>,
     pub topic: WaitingTopic,
     /// How many partitions that has, as the policy was read; 0: not known.
     partitions: AtomicUsize,
-    general: UnitPool,
-    reserved: UnitPool,
+    /// The general one, and the reserved one.
+    pools: [UnitPool; 2],
     /// See [`RouteState::end_leases`].
     ended_ms: AtomicU64,
     spent: AtomicU64,
@@ -94,38 +92,16 @@ pub struct RouteState {
     queued: AtomicU64,
     /// Intents that have waited for too long, of all instances.
     overdue: AtomicU64,
-    /// Since when its lane finds intents whenever it looks for one that waits, by the monotonic clock, in milliseconds;
-    /// [`FINDS_NONE`]: it found none.
+    /// Since when its lane finds intents whenever it looks for one that waits, by the monotonic clock, in milliseconds; 0:
+    /// it found none.
     finds_since_ms: AtomicU64,
     taken_over: AtomicBool,
     known: ArcSwapOption<RouteKnown>,
 }
 
 impl RouteState {
-    fn new(name: &str, topic: WaitingTopic) -> Self {
-        Self {
-            name: name.into(),
-            topic,
-            partitions: AtomicUsize::new(0),
-            general: UnitPool::new(Duration::ZERO),
-            reserved: UnitPool::new(Duration::ZERO),
-            ended_ms: AtomicU64::new(0),
-            spent: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            took: ArcSwap::default(),
-            queued: AtomicU64::new(0),
-            overdue: AtomicU64::new(0),
-            finds_since_ms: AtomicU64::new(FINDS_NONE),
-            taken_over: AtomicBool::new(false),
-            known: ArcSwapOption::empty(),
-        }
-    }
-
     fn pool(&self, pool: Pool) -> &UnitPool {
-        match pool {
-            Pool::General => &self.general,
-            Pool::Reserved => &self.reserved,
-        }
+        &self.pools[pool as usize]
     }
 
     /// What the keeper knows; `None` until it has looked.
@@ -204,14 +180,14 @@ impl RouteState {
     /// The intents of permits that were taken, of the general pool and of the reserved one, are committed.
     fn spend(&self, [general, reserved]: [u64; 2]) {
         self.spent.fetch_add(general + reserved, Ordering::AcqRel);
-        self.general.used(general);
-        self.reserved.used(reserved);
+        self.pool(Pool::General).used(general);
+        self.pool(Pool::Reserved).used(reserved);
     }
 
     /// Adds permits of both pools, to be taken until then by the monotonic clock: for [`crate::limit::route::permits::LEASE`] from when
     /// the keeper's turn began.
     pub fn grant(&self, general: u64, reserved: u64, until: Duration) {
-        for (pool, permits) in [(&self.general, general), (&self.reserved, reserved)] {
+        for (pool, permits) in self.pools.iter().zip([general, reserved]) {
             pool.add(permits);
             pool.renew(until);
         }
@@ -219,13 +195,13 @@ impl RouteState {
 
     /// Takes back what nobody has taken beyond so many of each pool; gives how many that were.
     pub fn withdraw_above(&self, general: u64, reserved: u64) -> u64 {
-        self.general.keep(general) + self.reserved.keep(reserved)
+        self.pool(Pool::General).keep(general) + self.pool(Pool::Reserved).keep(reserved)
     }
 
     /// Permits that are held, taken or not.
     #[must_use]
     pub fn held(&self) -> u64 {
-        self.general.held() + self.reserved.held()
+        self.pools.iter().map(UnitPool::held).sum()
     }
 
     pub fn fail(&self, deliveries: u64) {
@@ -243,10 +219,9 @@ impl RouteState {
         self.took.rcu(|took| (took.0.saturating_add(count), took.1.saturating_add(sum_ms)));
     }
 
-    /// Deliveries whose processing time was reported, and the sum of these times in milliseconds, since the process began.
-    #[must_use]
-    pub fn times(&self) -> (u64, u64) {
-        **self.took.load()
+    /// Deliveries whose processing time was reported since this was taken last, and the sum of these times in milliseconds.
+    pub fn take_times(&self) -> (u64, u64) {
+        *self.took.swap(Arc::default())
     }
 
     /// Permits spent since the process began: to be read before the lag is sampled, which then has all of them.
@@ -280,10 +255,9 @@ impl RouteState {
 
     /// Its lane has looked for an intent that waits. `passed` is the monotonic clock.
     pub fn looked(&self, found: bool, passed: Duration) {
-        if !found {
-            self.finds_since_ms.store(FINDS_NONE, Ordering::Relaxed);
-        } else if self.finds_since_ms.load(Ordering::Relaxed) == FINDS_NONE {
-            self.finds_since_ms.store(millis(passed), Ordering::Relaxed);
+        if !found || self.finds_since().is_none() {
+            let since_ms = if found { millis(passed).max(1) } else { 0 };
+            self.finds_since_ms.store(since_ms, Ordering::Relaxed);
         }
     }
 
@@ -291,7 +265,7 @@ impl RouteState {
     /// counted in offsets, and these may hold no record: those of a transaction that was aborted, until the lane has passed them.
     #[must_use]
     pub fn finds_since(&self) -> Option<Duration> {
-        Some(self.finds_since_ms.load(Ordering::Relaxed)).filter(|ms| *ms != FINDS_NONE).map(Duration::from_millis)
+        Some(self.finds_since_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0).map(Duration::from_millis)
     }
 
     /// Whether intents wait on this route, or may do so. New intents then queue behind them.

@@ -4,7 +4,6 @@ mod embedded;
 mod fair;
 mod members;
 mod pool;
-mod port;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turn;
@@ -14,6 +13,24 @@ pub use embedded::{Embedded, Reference};
 pub use fair::{Wanting, fair_share, grow};
 pub use members::{Member, MemberRecords};
 pub use pool::UnitPool;
-pub use port::Share;
 pub use turn::{TurnNumber, TurnOrder, is_overtaken, overtaken};
 pub use turns::{Answered, Turns, Unanswered};
+
+use crate::{basis::store_error::StoreError, limit::SharedLimit};
+
+/// Where instances share a limit, as one member takes its turns there.
+pub trait Share<L: SharedLimit>: Send {
+    /// Takes a turn. One round trip.
+    ///
+    /// Safe to drop half way. A turn that has no answer may be repeated as it is, with its number, before another one is made: it gets what it
+    /// was granted, and nothing of it counts twice. What was granted without an answer is held until then, or until the member's next turn.
+    ///
+    /// # Errors
+    /// It may have been taken or not.
+    fn turn(
+        &mut self,
+        key: &L::Key,
+        number: TurnNumber,
+        turn: &L::Turn,
+    ) -> impl Future<Output = Result<L::Reply, StoreError>> + Send;
+}

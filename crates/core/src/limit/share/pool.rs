@@ -11,7 +11,7 @@ use crate::basis::time::millis;
 ///
 /// Invariant: a unit counts as held from when it is granted until it is used or withdrawn, or lapses. So units held, and what was used of
 /// the limit, are together never fewer than what may have been used.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct UnitPool {
     /// Not taken.
     left: AtomicU64,

@@ -75,36 +75,3 @@ impl<L: SharedLimit> Turns<L> {
         Some(Answered { turn, reply, began_at, is_repeated: made > 1 })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Letters;
-
-    impl SharedLimit for Letters {
-        type Key = ();
-        type Turn = char;
-        type Reply = ();
-    }
-
-    #[test]
-    fn a_turn_keeps_its_number_until_it_has_its_answer_or_is_given_up() {
-        let mut turns = Turns::<Letters>::default();
-        assert!(turns.make(|| 7).is_none() && turns.answered(()).is_none());
-        let numbered = |number, turn| Some((TurnNumber { run: 7, number }, turn));
-        turns.begin('a', Duration::from_secs(1));
-        for run in [7, 8] {
-            assert_eq!(turns.make(|| run).map(|(number, turn)| (number, *turn)), numbered(1, 'a'), "the run is kept");
-        }
-        let answered = turns.answered(()).unwrap();
-        assert_eq!((answered.turn, answered.began_at, answered.is_repeated), ('a', Duration::from_secs(1), true));
-        assert!(turns.unanswered().is_none());
-        turns.begin('b', Duration::from_secs(2));
-        assert_eq!(turns.make(|| 8).map(|(number, turn)| (number, *turn)), numbered(2, 'b'));
-        assert_eq!(turns.give_up(), Some('b'));
-        turns.begin('c', Duration::from_secs(3));
-        assert_eq!(turns.make(|| 8).map(|(number, turn)| (number, *turn)), numbered(3, 'c'));
-        assert!(!turns.answered(()).unwrap().is_repeated);
-    }
-}

@@ -76,7 +76,7 @@ impl World {
             network_ms: 50,
             interval_ms: 1_000_000,
         };
-        self.book.register(&ServiceName::new("i").unwrap(), &registration, self.time());
+        self.book.register(&ServiceName::new("i").unwrap(), Some(&registration), self.time());
     }
 
     fn time(&self) -> Time {
@@ -117,9 +117,9 @@ impl World {
         }
         if self.network.random.below(1_000) < *asks_per_s {
             for _ in 0..=self.network.random.below(3) {
-                if let Asked::Admitted { number, timeout_ms } = admissions.ask(&service(), local, 0) {
+                if let Some(Admission::Given { id, timeout_ms }) = admissions.ask(&service(), local, 0) {
                     self.given.push_back(now);
-                    self.open.insert((holder.clone(), number), now + timeout_ms);
+                    self.open.insert((holder.clone(), id.number), now + timeout_ms);
                     self.admitted += 1;
                 }
             }

@@ -1,6 +1,6 @@
 mod lost;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::document::Format,
@@ -15,7 +15,7 @@ use weir_core::{
 };
 
 use super::*;
-use crate::{clock::tests::VirtualClock, routes::RouteSeen};
+use crate::clock::tests::VirtualClock;
 
 /// A store that answers turns so.
 struct Store<F>(F);
@@ -42,7 +42,7 @@ const NOTHING: PermitGrant = PermitGrant {
     registered_per_s: None,
     timeout_ms: None,
     processing_ms: None,
-    slow: 1.0,
+    slow: 1_000,
     rates: KeptRates { drain_per_s: None, best_per_s: None },
 };
 
@@ -67,7 +67,6 @@ struct Scene {
     clock: VirtualClock,
     state: Arc<RouteState>,
     look: LastLook,
-    cell: RouteCell,
 }
 
 impl Scene {
@@ -75,13 +74,13 @@ impl Scene {
     fn new(route: Route) -> Self {
         let look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
         let (clock, state) = (VirtualClock::default(), Routes::new().state("email"));
-        Self { route, clock, state, look, cell: RouteCell::default() }
+        Self { route, clock, state, look }
     }
 
     fn keeper<P: Share<RoutePermits>>(&self, permits: P) -> RouteKeeper<P, VirtualClock> {
-        let (clock, look, cell) = (self.clock.clone(), Arc::clone(&self.look), Arc::clone(&self.cell));
-        let links = RouteLinks { permits, clock, look, cell, last_learnt: LastLearnt::default() };
-        RouteKeeper::new(&self.route, Arc::clone(&self.state), links, Learnt::before(&self.route, (0, 0), None))
+        let (clock, look) = (self.clock.clone(), Arc::clone(&self.look));
+        let last_learnt = Arc::new(ArcSwap::from_pointee(Learnt::before(&self.route, &self.state, None)));
+        RouteKeeper::new(&self.route, Arc::clone(&self.state), RouteLinks { permits, clock, look, last_learnt })
     }
 
     /// The keeper of a route whose store answers so.
@@ -97,8 +96,8 @@ impl Scene {
         (self.state.left(Pool::General, self.clock.passed()), self.state.held())
     }
 
-    fn seen(&self) -> Arc<RouteSeen> {
-        self.cell.load_full().unwrap()
+    fn known(&self) -> Arc<RouteKnown> {
+        self.state.known().unwrap()
     }
 
     /// A lane takes permits.
@@ -123,7 +122,7 @@ async fn known_of(more: &str, finds_since: Option<u64>, grants: &[PermitGrant]) 
     for turn in 1..=grants.len() {
         scene.look.store(Some(look(if turn == grants.len() { 11 } else { 10 })));
         keeper.round().await;
-        known.push(scene.seen().known.clone());
+        known.push(RouteKnown::clone(&scene.known()));
     }
     drop(keeper);
     (known, wanted)
@@ -210,7 +209,7 @@ async fn permits_that_come_back_while_a_turn_is_under_way_lapse_where_others_may
             if answers { Ok(NOTHING) } else { Err(is_silent()) }
         };
         scene.by(store).round().await;
-        let expected = back + scene.seen().permits;
+        let expected = back + scene.known().grant.permits;
         assert_eq!(scene.permits(), (expected, expected), "after {stood_still:?}, answers: {answers}");
     }
 }
@@ -226,10 +225,10 @@ async fn a_turn_without_an_answer_is_made_again_until_its_lease_ends_and_lanes_h
         scene.clock.advance(wait);
         assert!(!keeper.round().await, "the next one in its time");
         assert!(scene.permits().0 > 0);
-        let seen = scene.seen();
-        assert!(seen.permits > 0, "as it is shown");
-        assert_eq!(seen.trouble.as_deref(), Some("the permits are not shared: no"));
-        assert_eq!(seen.silent_since, Some(Duration::ZERO), "since the first turn");
+        let known = scene.known();
+        assert!(known.grant.permits > 0, "as it is shown");
+        assert_eq!(known.why.as_deref(), Some("the permits are not shared: no"));
+        assert_eq!((known.available, known.silent_since), (false, Some(Duration::ZERO)), "since the first turn");
     }
     let stop = CancellationToken::new();
     stop.cancel();
@@ -246,12 +245,12 @@ async fn permits_of_a_turn_that_was_made_again_are_for_what_lanes_had_meanwhile_
         if numbers.len() > 1 { Ok(PermitGrant { permits: 200, ..NOTHING }) } else { Err(is_silent()) }
     });
     keeper.round().await;
-    let alone = scene.seen().permits;
+    let alone = scene.known().grant.permits;
     assert!((1..200).contains(&alone), "{alone}");
     let _taken = scene.take(alone);
     scene.clock.advance(TURN_EVERY);
     assert!(keeper.round().await, "the next one at once");
-    assert_eq!((scene.state.held(), scene.seen().permits), (200, 200 - alone), "it was granted 200");
+    assert_eq!((scene.state.held(), scene.known().grant.permits), (200, 200 - alone), "it was granted 200");
     assert!(!keeper.round().await, "and not again");
     drop(keeper);
     assert_eq!(numbers, [1, 1, 2]);
@@ -277,9 +276,9 @@ async fn lanes_have_no_permit_of_an_instance_that_is_overtaken() {
     assert_eq!(scene.permits(), (0, 3), "a lane has taken three");
     drop(taken);
     assert_eq!(scene.permits(), (0, 0), "they do not come back");
-    let seen = scene.seen();
-    let is_told = seen.trouble.as_ref().is_some_and(|trouble| trouble.contains("under the name"));
-    assert!(seen.permits == 0 && is_told, "{seen:?}");
+    let known = scene.known();
+    let is_told = known.why.as_ref().is_some_and(|why| why.contains("under the name"));
+    assert!(known.grant.permits == 0 && is_told, "{known:?}");
 }
 
 #[tokio::test]
@@ -304,10 +303,7 @@ fn partitions_that_are_behind_are_named_and_shown_with_all_that_stands_in_them()
     let mut seen = OffsetsSeen::clone(&look(1));
     assert_eq!((seen.undelivered(), seen.behind_in_words()), (Some(0), None));
     seen.lag = Ok(Some(Lag { end: 100, committed: 40 }));
-    let behind = |number: u64| {
-        let partition = format!("partition {number} of approved");
-        Behind { partition, undelivered: 50, counted: 5 }
-    };
+    let behind = |number| Behind { partition: ("approved".into(), number), undelivered: 50, counted: 5 };
     seen.behind = (0..7).map(behind).collect();
     assert_eq!(seen.undelivered(), Some(60 + 7 * 45));
     let words = seen.behind_in_words().unwrap();

@@ -8,7 +8,10 @@ mod retries;
 use super::*;
 use crate::{
     batch::record::{Destination, NoHeaders, Output, WaitingTopic},
-    limit::route::routes::{Pool, RouteKnown, RouteState, Taken},
+    limit::route::{
+        permits::PermitGrant,
+        routes::{Pool, RouteKnown, RouteState, Taken},
+    },
 };
 
 const EMAIL: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nconsumer_group = \"hedwig\"\n";
@@ -305,8 +308,9 @@ fn who_would_wait_too_long_is_expired_or_suppressed_at_once() {
     ];
     for (waiting, service, more, expected) in cases {
         let world = World::new(EMAIL, (9, 9));
-        let (timeout_ms, processing_ms) = service.map_or((None, 0), |(timeout, mean)| (Some(timeout), mean));
-        let known = RouteKnown { waiting: vec![waiting], timeout_ms, processing_ms, ..one_per_second() };
+        let (timeout_ms, processing_ms) = service.unzip();
+        let grant = PermitGrant { timeout_ms, processing_ms, ..PermitGrant::default() };
+        let known = RouteKnown { waiting: vec![waiting], grant, ..one_per_second() };
         world.learn(known.clone());
         assert_eq!(world.decide(&batch(&[("a", "email", more)])), [expected], "{waiting} {service:?}");
         assert!(world.store.history(crate::basis::shard::UserHash::of("a")).is_empty(), "it is not recorded");
@@ -341,7 +345,8 @@ fn an_intent_expires_at_once_by_the_best_rate_alone_and_is_suppressed_at_once_by
         (slow, None, Some(30_000), "", "waits"),
     ] {
         let world = World::new(EMAIL, (9, 9));
-        let known = RouteKnown { best_per_s, measured_per_s, timeout_ms, waiting: vec![40], ..one_per_second() };
+        let grant = PermitGrant { timeout_ms, ..PermitGrant::default() };
+        let known = RouteKnown { best_per_s, measured_per_s, grant, waiting: vec![40], ..one_per_second() };
         world.learn(known);
         let found = world.decide(&batch(&[("a", "email", more)]));
         assert_eq!(found, [expected], "{best_per_s:?} {measured_per_s:?} {timeout_ms:?}");

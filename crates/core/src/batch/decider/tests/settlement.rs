@@ -92,7 +92,7 @@ fn an_answer_that_nobody_takes_gives_back_all_that_was_granted() {
     let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
     let claim = Arc::clone(gated.claim().unwrap());
     let (granter, heard) = granter();
-    drop(Funded::new(Arc::clone(&claim), granted(&claim, 6), Arc::<Granter>::clone(&granter)));
+    drop(Funded::new(Arc::clone(&claim), granted(&claim, 6), Arc::clone(&granter)));
     assert_eq!(heard.back(), 6);
     drop(Funded::new(Arc::clone(&claim), granted(&claim, 6), granter).keep());
     assert_eq!(heard.back(), 0, "these are spent");

@@ -15,8 +15,12 @@ use crate::limit::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallNumber(pub(super) u64);
+/// Which turn of which budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallNumber {
+    pub(super) budget: u32,
+    pub(super) turn: u64,
+}
 
 /// Which lease the tokens of a claim are from. It holds what is needed to give them back when nothing else is known of the lease
 /// any more.
@@ -73,15 +77,6 @@ pub struct Claim {
     pub sets: Vec<Vec<u32>>,
     /// What the intents want, in the batch's order.
     pub wants: Vec<Want>,
-}
-
-/// Identifies a budget among those that tokens are held of. Another period, window or limit is another budget: no tokens are
-/// carried over, and those of the one before go back once that was not claimed for a while.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) id: BudgetId,
-    pub(super) span: SpanNow,
-    pub(super) limit: u64,
 }
 
 /// The answer to one intent.
@@ -150,18 +145,10 @@ pub struct Due {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetState {
     pub id: BudgetId,
-    /// The window that it was last claimed in.
-    pub span: SpanNow,
-    /// Its limit, in costs.
-    pub limit: u64,
     /// The tokens held here.
     pub held: u64,
     /// How much was used when the ledger answered last; `None`: it has not answered yet.
     pub used: Option<u64>,
-    /// Whether it is spent: intents that need more than is held are denied.
-    pub is_spent: bool,
-    /// When it frees, where it is spent; `None`: never.
-    pub free_at: Option<Duration>,
     /// Since when the ledger has not answered, on the monotonic clock; `None`: it does.
     pub unavailable_since: Option<Duration>,
 }
@@ -170,6 +157,6 @@ pub struct BudgetState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BudgetMode {
     Open,
-    Spent { used: u64, free_at: Moment },
+    Spent { free_at: Moment },
     Unavailable,
 }

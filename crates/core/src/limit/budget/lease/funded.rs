@@ -11,25 +11,28 @@ use crate::limit::budget::BudgetId;
 /// Tokens of leases that were not spent.
 pub type Unspent = Vec<(BudgetId, LeaseNumber, u64)>;
 
-/// Who has granted tokens. It is told at once and without a wait, so that what is dropped half way tells it, too.
-pub trait Lender: Send + Sync {
-    fn take_back(&self, tokens: Unspent);
-
-    /// Has the ledger count what replays owe that took no tokens, where it has not counted them.
-    fn charge(&self, owed: Vec<Owed>);
+/// What becomes of tokens beside those that are spent.
+#[derive(Debug)]
+pub enum Settling {
+    Unspent(Unspent),
+    /// Replays owe this, and took no tokens: the ledger counts it, where it has not.
+    Owed(Vec<Owed>),
 }
+
+/// Who has granted tokens. It is told at once and without a wait, so that what is dropped half way tells it, too.
+pub type Lender = Arc<dyn Fn(Settling) + Send + Sync>;
 
 /// The answers to a claim, and who has granted its tokens. Where it is dropped, all of them go back.
 pub struct Funded {
     claim: Arc<Claim>,
     answers: Answers,
     /// `None`: nothing was taken.
-    lender: Option<Arc<dyn Lender>>,
+    lender: Option<Lender>,
 }
 
 impl Funded {
     #[must_use]
-    pub fn new(claim: Arc<Claim>, answers: Answers, lender: Arc<dyn Lender>) -> Self {
+    pub fn new(claim: Arc<Claim>, answers: Answers, lender: Lender) -> Self {
         Self { claim, answers, lender: Some(lender) }
     }
 
@@ -46,7 +49,7 @@ impl Funded {
     }
 
     /// The answers, and where tokens go back to.
-    pub(crate) fn open(mut self) -> (Answers, Option<Arc<dyn Lender>>) {
+    pub(crate) fn open(mut self) -> (Answers, Option<Lender>) {
         (std::mem::take(&mut self.answers), self.lender.take())
     }
 }
@@ -55,7 +58,7 @@ impl Drop for Funded {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
             let granted = self.answers.granted(&self.claim);
-            self.claim.give_back(&self.answers.leases, &granted, &*lender);
+            self.claim.give_back(&self.answers.leases, &granted, &lender);
         }
     }
 }
@@ -85,12 +88,12 @@ impl Claim {
     }
 
     /// Gives back tokens of each budget, to the leases that they are of.
-    pub(crate) fn give_back(&self, leases: &[Option<LeaseNumber>], tokens: &[u64], lender: &dyn Lender) {
+    pub(crate) fn give_back(&self, leases: &[Option<LeaseNumber>], tokens: &[u64], lender: &Lender) {
         let budgets = self.budgets.iter().zip(leases).zip(tokens).filter(|(_, tokens)| **tokens > 0);
         let unspent = budgets.filter_map(|((budget, lease), tokens)| Some((budget.id.clone(), (*lease)?, *tokens)));
         let unspent: Unspent = unspent.collect();
         if !unspent.is_empty() {
-            lender.take_back(unspent);
+            lender(Settling::Unspent(unspent));
         }
     }
 }

@@ -60,13 +60,6 @@ pub(super) struct HeldTokens {
     grants: Vec<Grant>,
 }
 
-pub(super) struct TakenTokens {
-    /// The strictest of their terms: by these they may come back. `None` where there were none.
-    pub(super) terms: Option<LeaseTerms>,
-    /// How many grants of the ledger this used up.
-    pub(super) used_up: u32,
-}
-
 impl HeldTokens {
     /// How many a claim that was judged then may spend.
     pub(super) fn usable(&self, judged_at: Moment) -> u64 {
@@ -115,10 +108,10 @@ impl HeldTokens {
         }
     }
 
-    /// Takes tokens to spend them in a claim that was judged then, those that end first before others. There must be as many.
-    pub(super) fn take(&mut self, tokens: u64, judged_at: Moment) -> TakenTokens {
-        let mut taken = TakenTokens { terms: None, used_up: 0 };
-        let mut missing = tokens;
+    /// Takes tokens to spend them in a claim that was judged then, those that end first before others. There must be as many. Gives the strictest
+    /// of their terms (`None` where there were none), by which they may come back; and how many grants of the ledger this used up.
+    pub(super) fn take(&mut self, tokens: u64, judged_at: Moment) -> (Option<LeaseTerms>, u32) {
+        let (mut terms, mut used_up, mut missing): (Option<LeaseTerms>, u32, u64) = (None, 0, tokens);
         for grant in self.grants.iter_mut().filter(|grant| grant.terms.allow(judged_at)) {
             if missing == 0 {
                 break;
@@ -126,12 +119,12 @@ impl HeldTokens {
             let some = grant.tokens.min(missing);
             missing -= some;
             grant.tokens -= some;
-            taken.used_up += u32::from(grant.tokens == 0 && grant.granted > 0);
-            taken.terms = Some(taken.terms.map_or(grant.terms, |terms: LeaseTerms| terms.stricter(grant.terms)));
+            used_up += u32::from(grant.tokens == 0 && grant.granted > 0);
+            terms = Some(terms.map_or(grant.terms, |terms| terms.stricter(grant.terms)));
         }
         assert_eq!(missing, 0, "a claim takes only tokens that are held");
         self.grants.retain(|grant| grant.tokens > 0);
-        taken
+        (terms, used_up)
     }
 
     /// Removes what is more than so many tokens, of the grants that end first.
@@ -148,8 +141,8 @@ impl HeldTokens {
     }
 
     /// Removes the grants that have ended.
-    pub(super) fn end(&mut self, now: Moment) -> impl Iterator<Item = Grant> {
+    pub(super) fn end(&mut self, now: Moment) -> Vec<Grant> {
         let ended = self.grants.partition_point(|grant| grant.terms.ends <= now);
-        self.grants.drain(..ended)
+        self.grants.drain(..ended).collect()
     }
 }

@@ -10,8 +10,8 @@ use super::{
 /// A budget during a claim.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
-    /// The budget's place among all that are known.
-    pub(super) slot: u32,
+    /// The budget's number among all that are known.
+    pub(super) budget: u32,
     pub(super) mode: BudgetMode,
     pub(super) limit: u64,
     /// As in [`BudgetUse`](super::BudgetUse).
@@ -47,18 +47,18 @@ impl Line {
         match self.mode {
             BudgetMode::Open => None,
             BudgetMode::Spent { .. } | BudgetMode::Unavailable if self.taken + cost <= self.available => None,
-            BudgetMode::Spent { free_at, .. } => Some(Refusal::Denied { free_at }),
+            BudgetMode::Spent { free_at } => Some(Refusal::Denied { free_at }),
             BudgetMode::Unavailable => Some(Refusal::Unavailable),
         }
     }
 
     /// How it is spent, if it denied an intent.
     pub(super) fn spent(&self) -> Option<Spent> {
-        let (used, free_at) = match self.mode {
-            BudgetMode::Spent { used, free_at } => (used, free_at),
-            BudgetMode::Open | BudgetMode::Unavailable => (self.used, Moment::NEVER),
+        let free_at = match self.mode {
+            BudgetMode::Spent { free_at } => free_at.passed(),
+            BudgetMode::Open | BudgetMode::Unavailable => None,
         };
-        self.has_denied.then(|| Spent { used, free_at: free_at.passed() })
+        self.has_denied.then_some(Spent { used: self.used, free_at })
     }
 }
 
@@ -108,15 +108,9 @@ fn grants_all(claim: &Claim, lines: &mut [Line]) -> bool {
 
 fn judge_one(want: Want, set: &[u32], lines: &mut [Line]) -> Outcome {
     let cost = u64::from(want.cost);
-    let mut worst: Option<(Refusal, u32)> = None;
-    for &place in set {
-        if let Some(refusal) = lines[place as usize].refusal(cost)
-            && worst.is_none_or(|(other, _)| refusal > other)
-        {
-            worst = Some((refusal, place));
-        }
-    }
-    match worst {
+    let refusals = set.iter().filter_map(|place| Some((lines[*place as usize].refusal(cost)?, *place)));
+    // Of equal ones the first.
+    match refusals.rev().max_by_key(|(refusal, _)| *refusal) {
         Some((Refusal::Denied { .. }, place)) => {
             lines[place as usize].has_denied = true;
             Outcome::Denied(place)
@@ -141,13 +135,10 @@ mod tests {
 
     fn line() -> impl Strategy<Value = Line> {
         let free_at = Moment::of(Duration::from_secs(9));
-        let mode = prop_oneof![
-            Just(BudgetMode::Open),
-            Just(BudgetMode::Spent { used: 7, free_at }),
-            Just(BudgetMode::Unavailable)
-        ];
+        let mode =
+            prop_oneof![Just(BudgetMode::Open), Just(BudgetMode::Spent { free_at }), Just(BudgetMode::Unavailable)];
         (mode, 3_u64..9, 0_u64..60).prop_map(|(mode, limit, available)| Line {
-            slot: 0,
+            budget: 0,
             mode,
             limit,
             unavailable_after: None,

@@ -11,15 +11,13 @@ pub const LONGEST_LEASE: Duration = Duration::from_secs(60);
 /// How long a place is kept for a ticket that could claim, how long a budget is in use after a claim, and how long leases of short windows may
 /// become.
 pub(super) const KEPT: Duration = Duration::from_secs(5);
-/// How often a lease's length is doubled, at most: the shortest becomes as long as [`KEPT`].
-const MOST_DOUBLINGS: u8 = 8;
 
 /// The length of the next lease. A hundredth of a short window may be less than the ledger takes to answer, or than all the budgets of a
 /// batch take: such leases end again and again before anybody can spend them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeaseLength {
     first_ms: u32,
-    doublings: u8,
+    ms: u32,
 }
 
 impl LeaseLength {
@@ -28,12 +26,12 @@ impl LeaseLength {
             SpanNow::Rolling { window_ms } => milliseconds((window_ms / 100).max(1)).min(LONGEST_LEASE),
             SpanNow::Period { .. } | SpanNow::Total => LONGEST_LEASE,
         };
-        Self { first_ms: u32::try_from(first.as_millis()).unwrap_or(u32::MAX), doublings: 0 }
+        let first_ms = u32::try_from(first.as_millis()).unwrap_or(u32::MAX);
+        Self { first_ms, ms: first_ms }
     }
 
     pub(super) fn get(self) -> Duration {
-        let first = Duration::from_millis(self.first_ms.into());
-        first.max(KEPT.min(first * 2_u32.pow(u32::from(self.doublings))))
+        Duration::from_millis(self.ms.into())
     }
 
     pub(super) fn may_be_longer(self) -> bool {
@@ -42,11 +40,13 @@ impl LeaseLength {
 
     /// A lease has ended before its tokens could be spent.
     pub(super) fn was_too_short(&mut self) {
-        self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
+        if self.may_be_longer() {
+            self.ms = u32::try_from(KEPT.as_millis()).unwrap_or(u32::MAX).min(2 * self.ms);
+        }
     }
 
     /// A lease of half the length would have done.
     pub(super) fn was_too_long(&mut self) {
-        self.doublings = self.doublings.saturating_sub(1);
+        self.ms = self.first_ms.max(self.ms / 2);
     }
 }

@@ -25,6 +25,11 @@ impl Moment {
         if self == Self::NEVER { self } else { Self(self.0.saturating_sub(nanos(by))) }
     }
 
+    /// Whole milliseconds, rounded up.
+    pub(super) fn millis(self) -> i64 {
+        whole(self.0.div_ceil(NANOS_PER_MS))
+    }
+
     /// What has passed then; `None` for [`Self::NEVER`].
     pub(super) fn passed(self) -> Option<Duration> {
         (self != Self::NEVER).then(|| Duration::from_nanos(self.0))
@@ -49,7 +54,7 @@ impl CountedSince {
 
     /// For how long it has counted at this moment, in milliseconds, rounded up; `None` where that is not known.
     pub(super) fn until(self, then: Moment) -> Option<i64> {
-        (self != Self::UNKNOWN).then(|| whole(then.0.div_ceil(NANOS_PER_MS)).saturating_sub(self.0))
+        (self != Self::UNKNOWN).then(|| then.millis().saturating_sub(self.0))
     }
 }
 

@@ -15,36 +15,31 @@ pub(crate) const LATE_MS: i64 = 5_000;
 pub struct Owed {
     pub used: BudgetUse,
     pub tokens: u64,
-    /// How long before their batch was judged they were admitted, in milliseconds.
-    pub admitted_ago_ms: i64,
-    /// When the batch was judged, on the monotonic clock.
-    pub judged_at: Duration,
+    /// When they were admitted, in milliseconds on the monotonic clock: below 0 where that was before the clock began.
+    pub admitted_at_ms: i64,
 }
 
 impl Owed {
+    /// Of intents that were admitted so many milliseconds before their batch was judged, which was then on the monotonic clock.
+    #[must_use]
+    pub fn of(used: BudgetUse, tokens: u64, judged_at: Duration, admitted_ago_ms: i64) -> Self {
+        Self { used, tokens, admitted_at_ms: Moment::of(judged_at).millis().saturating_sub(admitted_ago_ms) }
+    }
+
     /// As a turn has it that is made now.
     pub(super) fn at(&self, now: Moment) -> OwedTokens {
-        let ago_ms = self.admitted_ago_ms.saturating_add(self.judged_ago_ms(now)).saturating_add(LATE_MS);
+        let ago_ms = now.millis().saturating_sub(self.admitted_at_ms).saturating_add(LATE_MS);
         OwedTokens { tokens: self.tokens, ago_ms }
     }
 
-    fn judged_ago_ms(&self, now: Moment) -> i64 {
-        let passed = now.passed().unwrap_or_default().saturating_sub(self.judged_at);
-        i64::try_from(passed.as_millis()).unwrap_or(i64::MAX)
-    }
-
-    /// Whether it is owed to the same budget in the same window.
-    pub(super) fn is_of_same(&self, other: &Self) -> bool {
-        (self.used.span, self.used.limit) == (other.used.span, other.used.limit)
-    }
-
-    /// Takes the other's tokens, too, as if all had been admitted when the first were.
-    pub(super) fn merge(&mut self, other: &Self) {
-        let later = Moment::of(self.judged_at.max(other.judged_at));
-        let [own, others] = [&*self, other].map(|owed| owed.admitted_ago_ms.saturating_add(owed.judged_ago_ms(later)));
-        self.tokens += other.tokens;
-        self.admitted_ago_ms = own.max(others);
-        self.judged_at = self.judged_at.max(other.judged_at);
+    /// Takes the other's tokens, too, as if all had been admitted when the first were, if it is owed to the same budget in the same window.
+    pub(super) fn merge(&mut self, other: &Self) -> bool {
+        let is_of_same = (self.used.span, self.used.limit) == (other.used.span, other.used.limit);
+        if is_of_same {
+            self.tokens += other.tokens;
+            self.admitted_at_ms = self.admitted_at_ms.min(other.admitted_at_ms);
+        }
+        is_of_same
     }
 }
 
@@ -56,7 +51,7 @@ mod tests {
     fn owed(admitted_ago_ms: i64, judged_s: u64) -> Owed {
         let id = BudgetId { name: "a".into(), campaign: None };
         let used = BudgetUse { id, limit: 10, span: SpanNow::Total, best_effort: false, unavailable_after: None };
-        Owed { used, tokens: 3, admitted_ago_ms, judged_at: Duration::from_secs(judged_s) }
+        Owed::of(used, 3, Duration::from_secs(judged_s), admitted_ago_ms)
     }
 
     #[test]
@@ -64,9 +59,9 @@ mod tests {
         let at = |owed: &Owed, seconds| owed.at(Moment::of(Duration::from_secs(seconds)));
         let mut first = owed(1_000, 100);
         assert_eq!(at(&first, 107), OwedTokens { tokens: 3, ago_ms: 8_000 + LATE_MS });
-        first.merge(&owed(1_000, 103));
+        assert!(first.merge(&owed(1_000, 103)));
         assert_eq!(at(&first, 107), OwedTokens { tokens: 6, ago_ms: 8_000 + LATE_MS });
-        first.merge(&owed(60_000, 101));
-        assert_eq!(at(&first, 107), OwedTokens { tokens: 9, ago_ms: 66_000 + LATE_MS });
+        assert!(first.merge(&owed(160_000, 101)));
+        assert_eq!(at(&first, 107), OwedTokens { tokens: 9, ago_ms: 166_000 + LATE_MS });
     }
 }

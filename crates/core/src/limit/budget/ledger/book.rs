@@ -1,8 +1,6 @@
 //! A budget in memory: the reference that `lua/take.lua` and `lua/restore_budget.lua` must equal.
 
-use std::collections::BTreeMap;
-
-use super::{Account, BudgetTokens, CountId, Grain, OwedTokens, TakeAnswer, TakeTurn, account::rounded_up};
+use super::{Account, BudgetTokens, CountId, OwedTokens, TakeAnswer, TakeTurn};
 use crate::{
     basis::time::Time,
     limit::{
@@ -11,8 +9,6 @@ use crate::{
     },
 };
 
-/// The parts of a lease that its end is rounded up to, so that a holder has few leases to be remembered.
-const LEASE_PARTS: i64 = 4;
 /// How long a turn is known after it was made last, in milliseconds: whoever has no answer repeats it far more often.
 const TURN_KEPT_MS: i64 = 3_600_000;
 
@@ -22,35 +18,20 @@ pub struct TokenBook {
     /// Since when its tokens are counted, in ms since 1970; `None`: since the first turn, which is yet to come. A lost budget that no
     /// rebuild has written looks like a new one, unless its campaign is unknown.
     since: Option<i64>,
-    /// The tokens of rolling windows, in the buckets that their leases end in.
-    rolling: Account,
-    periods: Account,
-    total: Account,
+    /// The tokens of rolling windows, in the buckets that their leases end in; of periods; and in total.
+    accounts: [Account; 3],
     /// Each holder's last turn, which holds what that was granted.
     holders: MemberRecords<OnLease>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct OnLease {
     /// The bucket of its last grant.
     bucket: i64,
-    /// When leases end -> tokens.
-    leases: BTreeMap<i64, u64>,
-}
-
-impl OnLease {
-    /// Takes tokens out of its leases, those that end first. Who has none left is no holder until it takes again.
-    fn release(&mut self, tokens: u64) {
-        if self.leases.values().sum::<u64>() <= tokens {
-            self.leases.clear();
-        }
-        let mut rest = tokens;
-        for held in self.leases.values_mut() {
-            let part = rest.min(*held);
-            *held -= part;
-            rest -= part;
-        }
-    }
+    /// When its last lease ends. From then on it is no holder.
+    ends: i64,
+    /// What it held by its last turn, with what that was granted.
+    tokens: u64,
 }
 
 impl Reference<BudgetTokens> for TokenBook {
@@ -65,7 +46,7 @@ impl Reference<BudgetTokens> for TokenBook {
             return Some(self.look(turn, now));
         }
         let now = now.millis();
-        let (order, last) = (self.holders.order(member, number, now), self.holders.get(member, now).cloned());
+        let (order, last) = (self.holders.order(member, number, now), self.holders.get(member, now).copied());
         let ends = now + TURN_KEPT_MS;
         let (grant, own) = match (order, last) {
             (TurnOrder::Behind, _) => return None,
@@ -96,38 +77,22 @@ impl TokenBook {
     #[must_use]
     pub fn look(&self, turn: &TakeTurn, now: Time) -> TakeAnswer {
         let now = now.millis();
-        self.answer(turn, (0, Grain::Bucket.place(turn.span, now + turn.lease_ms)), now)
+        self.answer(turn, (0, turn.span.bucket(now + turn.lease_ms)), now)
     }
 
     /// Counts the budget anew at a moment: it holds these tokens, and no leases. No two counts of it begin at once.
     pub fn recount(&mut self, now: Time, span: SpanNow, tokens: &Account) {
         let now = now.millis();
         *self = Self { since: Some(self.since.map_or(now, |before| now.max(before + 1))), ..Self::default() };
-        self.tokens(span).clone_from(tokens);
-    }
-
-    fn tokens(&mut self, span: SpanNow) -> &mut Account {
-        match span {
-            SpanNow::Rolling { .. } => &mut self.rolling,
-            SpanNow::Period { .. } => &mut self.periods,
-            SpanNow::Total => &mut self.total,
-        }
-    }
-
-    fn account(&self, span: SpanNow) -> &Account {
-        match span {
-            SpanNow::Rolling { .. } => &self.rolling,
-            SpanNow::Period { .. } => &self.periods,
-            SpanNow::Total => &self.total,
-        }
+        self.accounts[kind(span)].clone_from(tokens);
     }
 
     fn answer(&self, turn: &TakeTurn, (granted, bucket): (u64, i64), now: i64) -> TakeAnswer {
         let TakeTurn { span, limit, least, .. } = *turn;
-        let account = self.account(span);
+        let account = &self.accounts[kind(span)];
         let (used, free_in_ms) = (account.used(span, now), account.free_in_ms(span, now, limit, least));
-        let leases = self.holders.all().flat_map(|(_, holder)| holder.more.leases.range(now + 1..));
-        let leased: u64 = leases.map(|(_, tokens)| tokens).sum();
+        let holders = self.holders.all().filter(|(_, holder)| holder.more.ends > now);
+        let leased: u64 = holders.map(|(_, holder)| holder.more.tokens).sum();
         let since = self.since.unwrap_or(now);
         let (counted_for_ms, count_id) = ((now - since).max(0), CountId(since));
         TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms, counted_for_ms, count_id }
@@ -135,48 +100,53 @@ impl TokenBook {
 
     /// A turn that was not made before: takes back, has counted what is owed, and grants. Gives how many, and what the holder has.
     fn take(&mut self, holder: &str, turn: &TakeTurn, (order, now): (TurnOrder, i64)) -> (u64, OnLease) {
-        let TakeTurn { span, limit, want, lease_ms, .. } = *turn;
+        let TakeTurn { span, limit, want, lease_ms, held, .. } = *turn;
         let since = *self.since.get_or_insert(now);
-        let mut own = self.holders.get(holder, now).map(|own| own.more.clone()).unwrap_or_default();
-        own.leases.retain(|ends, _| *ends > now);
-        if order == TurnOrder::New {
-            for given in turn.back.iter().filter(|given| given.count_id == CountId(since)) {
-                let place = if given.span == SpanNow::Total { 0 } else { given.bucket };
-                let back = self.tokens(given.span).take_back(place, given.tokens);
-                if back > 0 && given.is_on_lease {
-                    own.release(back);
-                }
-            }
+        let back = turn.back.iter().filter(|given| order == TurnOrder::New && given.count_id == CountId(since));
+        for given in back {
+            let place = if given.span == SpanNow::Total { 0 } else { given.bucket };
+            self.accounts[kind(given.span)].take_back(place, given.tokens);
         }
+        let account = &mut self.accounts[kind(span)];
         if want > 0 {
-            self.tokens(span).drop_ended(span, now);
+            account.drop_ended(span, now);
         }
-        self.holders.drop_ended(now);
         let counted_for_ms = (now - since).max(0);
         for OwedTokens { tokens, .. } in turn.owed.iter().filter(|owed| counted_for_ms < owed.ago_ms) {
-            let left = limit.saturating_sub(self.account(span).used(span, now));
-            self.tokens(span).add(Grain::Bucket.place(span, now), left.min(*tokens));
+            let left = limit.saturating_sub(account.used(span, now));
+            account.add(span.bucket(now), left.min(*tokens));
         }
-        own.bucket = Grain::Bucket.place(span, now + lease_ms);
-        if want == 0 {
-            return (0, own);
-        }
-        let granted = self.grant_of(holder, turn, now);
-        self.tokens(span).add(own.bucket, granted);
-        *own.leases.entry(rounded_up(now + lease_ms, lease_ms / LEASE_PARTS)).or_default() += granted;
-        (granted, own)
+        self.holders.drop_ended(now);
+        let granted = if want > 0 { self.grant_of(holder, turn, now) } else { 0 };
+        let bucket = span.bucket(now + lease_ms);
+        self.accounts[kind(span)].add(bucket, granted);
+        let ends = self.holders.get(holder, now).map_or(0, |own| own.more.ends);
+        let ends = match (want, held) {
+            (0, 0) => 0,
+            (0, _) => ends,
+            (1.., _) => ends.max(now + lease_ms),
+        };
+        (granted, OnLease { bucket, ends, tokens: held + granted })
     }
 
     fn grant_of(&self, holder: &str, turn: &TakeTurn, now: i64) -> u64 {
         let TakeTurn { span, limit, need, want, unit, least, .. } = *turn;
-        let left = limit.saturating_sub(self.account(span).used(span, now));
-        let is_holder = |(_, other): &(&str, &Member<OnLease>)| other.more.leases.range(now + 1..).next().is_some();
-        let others = self.holders.others(holder).filter(is_holder).count() as u64;
+        let left = limit.saturating_sub(self.accounts[kind(span)].used(span, now));
+        let others = self.holders.others(holder).filter(|(_, other)| other.more.ends > now).count() as u64;
         let granted = match want.min(left / (2 * (others + 1))) {
             share if share < need => need.min(left),
             share => share,
         };
         let granted = granted - granted % unit;
         if granted < least { 0 } else { granted }
+    }
+}
+
+/// The place of the account for a window of this kind.
+fn kind(span: SpanNow) -> usize {
+    match span {
+        SpanNow::Rolling { .. } => 0,
+        SpanNow::Period { .. } => 1,
+        SpanNow::Total => 2,
     }
 }

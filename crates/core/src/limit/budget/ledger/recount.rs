@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Account, Grain, account::is_kept};
+use super::{Account, account::is_kept};
 use crate::{
     basis::{time::Time, zone::Zone},
     history::decide::Scope,
@@ -71,7 +71,7 @@ impl Recount {
             SpanNow::Period { end, .. } if at >= end => counted.budget.span.at(&self.zone, at),
             window @ (SpanNow::Rolling { .. } | SpanNow::Period { .. } | SpanNow::Total) => window,
         };
-        Some(Grain::Bucket.place(span, at.millis())).filter(|place| is_kept(span, *place, self.now.millis()))
+        Some(span.bucket(at.millis())).filter(|place| is_kept(span, *place, self.now.millis()))
     }
 
     /// Adds what another has counted of the same budgets.
@@ -97,22 +97,8 @@ mod tests {
     use super::*;
     use crate::{
         basis::window::Period,
-        intent::selection::{Action, Selection},
-        limit::budget::{BudgetSpan, WhenUnavailable},
+        limit::budget::{BudgetSpan, tests::budget},
     };
-
-    fn budget(name: &str, scope: Scope, span: BudgetSpan) -> Budget {
-        Budget {
-            name: name.into(),
-            selection: Selection::default(),
-            scope,
-            limit: 10,
-            span,
-            best_effort: false,
-            when_spent: Action::Suppress,
-            on_unavailable: WhenUnavailable::Wait,
-        }
-    }
 
     fn rolling(length_ms: i64) -> BudgetSpan {
         BudgetSpan::Rolling { length_ms, text: "x".into() }

@@ -2,14 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::{Account, CountId, EmbeddedLedger, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
+use super::{Account, CountId, GiveBack, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
 use crate::{
     basis::time::Time,
     limit::{
-        budget::{BudgetId, SpanNow},
-        share::{Reference as _, TurnNumber, is_overtaken},
+        budget::SpanNow,
+        share::{Reference as _, TurnNumber},
     },
-    ports::Share,
 };
 
 const WINDOW_MS: i64 = 6_000;
@@ -21,8 +20,7 @@ fn at(millis: i64) -> Time {
 }
 
 fn turn(span: SpanNow) -> TakeTurn {
-    let (back, owed) = Default::default();
-    TakeTurn { span, limit: LIMIT, need: 0, want: LIMIT, unit: 1, least: 1, lease_ms: 50, back, owed }
+    TakeTurn { want: LIMIT, lease_ms: 50, ..TakeTurn::nothing(span, LIMIT) }
 }
 
 fn rolling() -> TakeTurn {
@@ -38,10 +36,10 @@ fn nothing(span: SpanNow) -> TakeTurn {
     TakeTurn { want: 0, ..turn(span) }
 }
 
-/// All of the tokens of a grant, while its lease lasts.
+/// All of the tokens of a grant.
 fn all_of(turn: &TakeTurn, answer: &TakeAnswer) -> GiveBack {
     let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
-    GiveBack { span: turn.span, bucket, count_id, tokens, is_on_lease: true }
+    GiveBack { span: turn.span, bucket, count_id, tokens }
 }
 
 fn number(run: i64, number: u64) -> TurnNumber {
@@ -68,7 +66,7 @@ impl Book {
     /// Gives back; how many of them counted.
     fn give_back(&mut self, now: Time, holder: &str, given: &GiveBack) -> u64 {
         let before = self.look(now, given.span).used;
-        before - self.take(now, holder, &TakeTurn { back: vec![given.clone()], ..nothing(given.span) }).used
+        before - self.take(now, holder, &TakeTurn { back: vec![*given], ..nothing(given.span) }).used
     }
 }
 
@@ -149,7 +147,7 @@ proptest! {
                 now += LONGEST_LEASE_MS;
                 let mut account = Account::default();
                 for (when, some) in &spent {
-                    account.add(Grain::Bucket.place(request.span, at(*when).millis()), *some);
+                    account.add(request.span.bucket(at(*when).millis()), *some);
                 }
                 book.book.recount(at(now), request.span, &account);
             }
@@ -226,32 +224,19 @@ fn when_tokens_are_left_again() {
 }
 
 #[test]
-fn tokens_in_leases_are_told_until_these_end() {
+fn what_holders_have_is_told_until_their_leases_end() {
     let mut book = Book::default();
     let thirty = TakeTurn { need: 30, want: 30, lease_ms: 40, ..rolling() };
     let first = book.take(at(0), "a", &thirty);
-    let second = book.take(at(25), "a", &thirty);
+    let second = book.take(at(25), "a", &TakeTurn { held: 20, ..thirty.clone() });
     let other = book.take(at(25), "b", &thirty);
-    assert_eq!([first.leased, second.leased, other.leased], [30, 60, 90]);
-    assert_eq!(book.give_back(at(30), "a", &GiveBack { tokens: 10, ..all_of(&thirty, &second) }), 10);
+    assert_eq!([first.leased, second.leased, other.leased], [30, 50, 80]);
+    let back = vec![GiveBack { tokens: 10, ..all_of(&thirty, &second) }];
+    let given = book.take(at(30), "a", &TakeTurn { held: 40, back, ..nothing(thirty.span) });
+    assert_eq!((given.used, given.leased), (80, 70));
     let look = |now| book.look(at(now), thirty.span);
-    assert_eq!((look(30).used, look(30).leased, look(30).granted), (80, 80, 0));
-    assert_eq!(look(45).leased, 60, "the first lease has ended");
-    assert_eq!((look(80).used, look(80).leased), (80, 0));
+    assert_eq!((look(64).leased, look(65).leased, look(65).used), (70, 0, 80));
     assert_eq!(look(WINDOW_MS + 200).used, 0);
-}
-
-#[test]
-fn what_is_left_of_a_lease_that_has_ended_comes_out_of_none_that_lasts() {
-    let mut book = Book::default();
-    let thirty = TakeTurn { need: 30, want: 30, lease_ms: 40, ..rolling() };
-    let first = book.take(at(0), "a", &thirty);
-    book.take(at(60), "a", &thirty);
-    let left = GiveBack { tokens: 20, is_on_lease: false, ..all_of(&thirty, &first) };
-    assert_eq!(book.give_back(at(60), "a", &left), 20);
-    let look = book.look(at(60), thirty.span);
-    assert_eq!((look.used, look.leased), (40, 30));
-    assert_eq!(book.take(at(60), "b", &rolling()).granted, (LIMIT - 40) / 4, "there are two holders");
 }
 
 #[test]
@@ -281,7 +266,7 @@ fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_bac
 fn what_comes_back_to_a_budget_that_nobody_has_asked_begins_no_count() {
     for span in spans() {
         let mut book = TokenBook::default();
-        let given = GiveBack { span, bucket: 0, count_id: CountId(0), tokens: 10, is_on_lease: false };
+        let given = GiveBack { span, bucket: 0, count_id: CountId(0), tokens: 10 };
         let answer = book.turn("a", number(7, 1), &TakeTurn { back: vec![given], ..nothing(span) }, at(5)).unwrap();
         assert_eq!((answer.granted, answer.used, answer.free_in_ms), (0, 0, Some(0)), "{span:?}");
         assert_eq!(book, TokenBook::default(), "{span:?}");
@@ -328,7 +313,7 @@ fn what_a_turn_gives_back_is_granted_by_it_and_by_its_repetition_where_nothing_e
         let mut book = TokenBook::default();
         let all = TakeTurn { need: LIMIT, ..turn(span) };
         let first = book.turn("a", number(7, 1), &all, at(0)).unwrap();
-        let back = vec![GiveBack { tokens: 10, is_on_lease: false, ..all_of(&all, &first) }];
+        let back = vec![GiveBack { tokens: 10, ..all_of(&all, &first) }];
         let again = TakeTurn { need: 30, want: 30, back, ..turn(span) };
         for now in [60, 70] {
             let answer = book.turn("a", number(7, 2), &again, at(now)).unwrap();
@@ -372,29 +357,4 @@ fn a_turn_is_known_for_an_hour_after_it_was_made_last() {
     let mut used = |now| book.turn("a", number(7, 2), &exchange, at(now)).unwrap().used;
     assert_eq!([0, 1, 2, 3].map(|hours| used(hours * (HOUR_MS - 1))), [16; 4]);
     assert_eq!(used(3 * (HOUR_MS - 1) + HOUR_MS), 22, "nobody repeats it after so long");
-}
-
-#[test]
-fn holders_of_an_embedded_ledger_share_it() {
-    let mut first = EmbeddedLedger::new("weir-0", || at(0));
-    let mut second = first.for_member("weir-1");
-    let budget = BudgetId { name: "b".into(), campaign: None };
-    let take =
-        |ledger: &mut EmbeddedLedger, number, turn: &TakeTurn| ready(ledger.turn(&budget, number, turn)).unwrap();
-    let half = take(&mut first, number(1, 1), &rolling());
-    assert_eq!(half.granted, LIMIT / 2);
-    assert_eq!(take(&mut second, number(1, 1), &rolling()).granted, LIMIT / 8);
-    let given = TakeTurn { back: vec![all_of(&rolling(), &half)], ..rolling() };
-    assert_eq!(take(&mut first, number(1, 2), &given).used, LIMIT / 8 + (LIMIT - LIMIT / 8) / 4);
-    let overtaken = ready(first.turn(&budget, number(1, 1), &rolling()));
-    assert!(overtaken.as_ref().is_err_and(is_overtaken), "{overtaken:?}");
-}
-
-/// What a future gives that never waits.
-fn ready<T>(future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
-        std::task::Poll::Ready(value) => value,
-        std::task::Poll::Pending => panic!("it waits"),
-    }
 }

@@ -57,24 +57,6 @@ fn few_others_are_taken_for_active_at_twice_the_maximum() {
 }
 
 #[test]
-fn a_user_leaves_exactly_at_the_edge_of_the_window() {
-    for window in [1, 2, 30, 119, 120] {
-        for ahead in [0, AHEAD_MINUTES] {
-            let (active, ends) = (ActiveUsers::new(1_000, window), i64::from(window) + ahead);
-            assert_eq!(active.note(user(1), at(ahead), at(0)), Noted::New);
-            assert_eq!(active.note(user(1), at(ahead), at(0)), Noted::Known);
-            // Twice as long as cells tell minutes apart.
-            for minute in 0..600 {
-                assert_eq!(active.is_active(user(1), at(minute)), minute < ends, "{minute} of {window}, {ahead} ahead");
-                active.sweep(at(minute));
-                assert_eq!(active.is_active(user(1), at(minute)), minute < ends, "{minute} of {window}, swept");
-                assert_eq!(active.estimate(), u64::from(minute < ends));
-            }
-        }
-    }
-}
-
-#[test]
 fn minutes_out_of_the_window_have_no_effect() {
     let active = ActiveUsers::new(1_000, 30);
     for minute in [i64::MIN, at(-30).0, at(2).0, i64::MAX] {

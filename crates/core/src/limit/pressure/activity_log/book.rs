@@ -58,42 +58,6 @@ struct RoomTold {
     appended: u64,
 }
 
-struct Turning<'t> {
-    instance: &'t str,
-    number: TurnNumber,
-    request: &'t SyncRequest,
-    now: i64,
-}
-
-impl Turning<'_> {
-    /// Entries before it are removed.
-    fn begin(&self) -> i64 {
-        self.now - self.request.window_ms - SLACK_MS
-    }
-
-    /// Until when the log is kept without another turn.
-    fn keep_until(&self) -> i64 {
-        self.now + self.request.window_ms + 2 * SLACK_MS
-    }
-}
-
-/// What a turn has come to, apart from what it has read: see [`SyncReply`].
-struct PlacesShared {
-    held: u64,
-    part: u64,
-    members: u64,
-}
-
-#[derive(Default)]
-struct TurnRead {
-    active: Vec<ActiveIn>,
-    /// The last entry read, or the one to read on from.
-    last: Option<EntryId>,
-    with_own: bool,
-    more: bool,
-    lost: bool,
-}
-
 impl Reference<SharedPlaces> for Book {
     fn new(_: &()) -> Self {
         Self::default()
@@ -107,70 +71,61 @@ impl Reference<SharedPlaces> for Book {
         if now >= self.members_end {
             (self.members, self.appended) = (MemberRecords::default(), 0);
         }
-        let turning = Turning { instance, number, request, now };
         let order = self.members.order(instance, number, now);
         if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
             return None;
         }
-        let read = self.read(&turning);
-        let appended = if order == TurnOrder::New { self.append(&turning) } else { None };
-        let PlacesShared { held, part, members } = self.share(&turning, &read);
-        let cursor = appended.filter(|_| !read.more).or(read.last);
-        let own = if read.with_own && read.more { READS_OWN.to_string() } else { String::new() };
-        Some(SyncReply {
-            active: read.active,
-            cursor: cursor.map(|id| format!("{own}{id}").into()),
-            more: read.more,
-            lost: read.lost,
-            held,
-            part,
-            members,
-            now: at,
-            bytes: 0,
-        })
+        let mut reply = SyncReply { now: at, ..SyncReply::default() };
+        let read = self.read(&mut reply, instance, request);
+        let appended = if order == TurnOrder::New { self.append(instance, request, now) } else { None };
+        self.share(&mut reply, (instance, number), request);
+        let own = if cursor(&request.cursor).0 && reply.more { READS_OWN.to_string() } else { String::new() };
+        let cursor = appended.filter(|_| !reply.more).or(read);
+        reply.cursor = cursor.map(|id| format!("{own}{id}").into());
+        Some(reply)
     }
 }
 
 impl Book {
-    /// The entries after the cursor, without the instance's own unless it does not know them.
-    fn read(&self, turning: &Turning<'_>) -> TurnRead {
-        let (with_own, cursor) = cursor(&turning.request.cursor);
-        let mut read = TurnRead { with_own, last: cursor, ..TurnRead::default() };
-        let mut from = EntryId(turning.begin(), 0);
-        match cursor {
-            Some(cursor) if cursor.0 >= turning.now - turning.request.window_ms && !self.log.contains_key(&cursor) => {
-                (read.lost, read.last) = (true, None);
+    /// Reads the entries after the cursor, without the instance's own unless it does not know them. Gives the last one read, or the one to
+    /// read on from.
+    fn read(&self, reply: &mut SyncReply, instance: &str, request: &SyncRequest) -> Option<EntryId> {
+        let ((with_own, mut last), now) = (cursor(&request.cursor), reply.now.millis());
+        let mut from = begin(request, now);
+        match last {
+            Some(cursor) if cursor.0 >= now - request.window_ms && !self.log.contains_key(&cursor) => {
+                (reply.lost, last) = (true, None);
             }
             Some(cursor) if cursor >= from => from = cursor.next(),
             Some(_) | None => {}
         }
         let (mut entries, mut bytes) = (self.log.range(from..).peekable(), 0);
-        while !read.more && entries.peek().is_some() {
+        while !reply.more && entries.peek().is_some() {
             let mut at_once = 0;
             for (id, LogEntry { instance: teller, active }) in entries.by_ref().take(ENTRIES_AT_ONCE) {
                 (at_once, bytes) = (at_once + 1, bytes + active.users.len() * size_of::<ActivityHash>() + ENTRY_BYTES);
-                read.last = Some(*id);
-                if with_own || teller != turning.instance {
-                    read.active.push(active.clone());
+                last = Some(*id);
+                if with_own || teller != instance {
+                    reply.active.push(active.clone());
                 }
             }
-            read.more = at_once == ENTRIES_AT_ONCE && bytes >= MOST_BYTES;
+            reply.more = at_once == ENTRIES_AT_ONCE && bytes >= MOST_BYTES;
         }
-        read
+        last
     }
 
     /// Appends what the instance tells, and removes what has left the window; gives the last entry.
-    fn append(&mut self, turning: &Turning<'_>) -> Option<EntryId> {
-        let (mut appended, now) = (None, turning.now);
-        for active in turning.request.active.iter().flat_map(entries) {
+    fn append(&mut self, instance: &str, request: &SyncRequest, now: i64) -> Option<EntryId> {
+        let mut appended = None;
+        for active in request.active.iter().flat_map(entries) {
             if active.new > 0 {
                 self.appended += active.new;
-                self.members_end = turning.keep_until();
+                self.members_end = keep_until(request, now);
             }
             self.last = if now > self.last.0 { EntryId(now, 0) } else { self.last.next() };
-            self.log.insert(self.last, LogEntry { instance: turning.instance.to_owned(), active });
-            self.log = self.log.split_off(&EntryId(turning.begin(), 0));
-            self.log_ends = turning.keep_until();
+            self.log.insert(self.last, LogEntry { instance: instance.to_owned(), active });
+            self.log = self.log.split_off(&begin(request, now));
+            self.log_ends = keep_until(request, now);
             appended = Some(self.last);
         }
         appended
@@ -180,23 +135,24 @@ impl Book {
     ///
     /// An instance that was no member before this turn gets no more places: after a loss of the members, all of them have to take a turn
     /// before it is known what they hold.
-    fn share(&mut self, turning: &Turning<'_>, read: &TurnRead) -> PlacesShared {
-        let Turning { instance, number, request, now } = *turning;
+    fn share(&mut self, reply: &mut SyncReply, (instance, number): (&str, TurnNumber), request: &SyncRequest) {
+        let now = reply.now.millis();
         let SyncRequest { wanted, mut held, .. } = *request;
         self.members.drop_ended(now);
         let before = self.members.get(instance, now).copied();
         if request.member_for_ms == 0 {
             self.members.remove(instance);
-            return PlacesShared { held, part: 0, members: self.members.count() };
+            (reply.held, reply.members) = (held, self.members.count());
+            return;
         }
-        let told: u64 = read.active.iter().map(|active| active.new).sum();
+        let told: u64 = reply.active.iter().map(|active| active.new).sum();
         let room = request.room.map(|room| room.saturating_sub(told));
         let own = Wanting { want: wanted, name: instance };
         let part_of = |total| fair_share(total, own, self.members.wants(instance), now);
         let part = room.map_or(0, part_of);
         match (before, room) {
             (Some(before), _) if before.last == number => held = before.held,
-            (Some(_), Some(room)) if !read.more => {
+            (Some(_), Some(room)) if !reply.more => {
                 let others = || self.members.others(instance).map(|(_, member)| member);
                 // Who knows of fewer users lets no more in than who knows of more.
                 let rooms = others().filter_map(|Member { more: RoomTold { room, appended }, .. }| {
@@ -210,9 +166,19 @@ impl Book {
         }
         let more = RoomTold { room, appended: self.appended };
         self.members.renew(instance, Member { last: number, ends: now + request.member_for_ms, held, wanted, more });
-        self.members_end = turning.keep_until();
-        PlacesShared { held, part, members: self.members.count() }
+        self.members_end = keep_until(request, now);
+        (reply.held, reply.part, reply.members) = (held, part, self.members.count());
     }
+}
+
+/// Entries before it are removed.
+fn begin(request: &SyncRequest, now: i64) -> EntryId {
+    EntryId(now - request.window_ms - SLACK_MS, 0)
+}
+
+/// Until when the log is kept without another turn.
+fn keep_until(request: &SyncRequest, now: i64) -> i64 {
+    now + request.window_ms + 2 * SLACK_MS
 }
 
 /// Whether own entries are read, too, and the entry that was read last.

@@ -146,7 +146,7 @@ fn a_reported_user_is_active_from_the_reported_minute_on_for_a_window() {
     assert_eq!(["1", "2", "3"].map(|id| active(id, 0)), [true, false, true]);
     // What others are told: the minute of the report, each user once.
     let told: Vec<(i64, u64, Vec<ActivityHash>)> =
-        told.try_iter().map(|told| (told.minute.0 - now.0, told.new, told.users)).collect();
+        told.try_iter().map(|told| (told.active.minute.0 - now.0, told.active.new, told.active.users)).collect();
     assert_eq!(told, [(-29, 1, vec![user("1")]), (0, 1, vec![user("3")])]);
     assert_eq!(["1", "3"].map(|id| active(id, 1)), [false, true]);
 }

@@ -41,8 +41,7 @@ pub(super) struct WaitsLonger {
 /// The time that is judged, up to the last turn.
 #[derive(Debug, Clone)]
 struct JudgedTime {
-    from: Duration,
-    to: Duration,
+    lasts: Duration,
     /// The offsets when it began.
     left: u64,
     lag: Lag,
@@ -51,28 +50,30 @@ struct JudgedTime {
 }
 
 impl WaitsLonger {
-    /// Whether the signal holds. `now` is the monotonic clock; `queue` is `None` while delivery is stopped, or something is not known.
+    /// Whether the signal holds, so long after the last turn. `queue` is `None` while delivery is stopped, or something is not known.
     #[expect(clippy::cast_precision_loss, reason = "counts of records are far below 2^53")]
-    pub(super) fn turn(&mut self, now: Duration, queue: Option<&WaitingQueue>) -> bool {
+    pub(super) fn turn(&mut self, passed: Duration, queue: Option<&WaitingQueue>) -> bool {
         let Some((queue, oldest)) = queue.and_then(|queue| Some((queue, queue.oldest?))) else {
             *self = Self::default();
             return false;
         };
-        let begins = JudgedTime { from: now, to: now, left: queue.left, lag: queue.lag, due: 0.0 };
+        let begins = JudgedTime { lasts: Duration::ZERO, left: queue.left, lag: queue.lag, due: 0.0 };
         // Offsets that went back are counted from another beginning: the route was changed.
         self.judged.take_if(|judged| queue.lag.end < judged.lag.end);
-        let judged = self.judged.get_or_insert_with(|| begins.clone());
-        judged.due += queue.drain_per_s * now.saturating_sub(judged.to).as_secs_f64();
-        judged.to = now;
-        let time = now.saturating_sub(judged.from);
-        if time < AHEADS * queue.ahead {
+        let Some(judged) = &mut self.judged else {
+            self.judged = Some(begins);
+            return self.holds;
+        };
+        judged.due += queue.drain_per_s * passed.as_secs_f64();
+        judged.lasts += passed;
+        if judged.lasts < AHEADS * queue.ahead {
             return self.holds;
         }
         // Counts intents that were approved without waiting, and intents that were suppressed after waiting.
         let approved = queue.lag.end.saturating_sub(judged.lag.end);
         let left = queue.left.saturating_sub(judged.left).max(approved);
         let predicted = judged.due - judged.lag.undelivered() as f64;
-        self.holds = oldest >= time && predicted > TIMES * left as f64;
+        self.holds = oldest >= judged.lasts && predicted > TIMES * left as f64;
         self.judged = Some(begins);
         self.holds
     }
@@ -88,14 +89,13 @@ mod tests {
     struct World {
         signal: WaitsLonger,
         queue: WaitingQueue,
-        half_seconds: u64,
     }
 
     impl World {
         fn new() -> Self {
             let lag = Lag { end: 3_000, committed: 0 };
             let queue = WaitingQueue { oldest: None, left: 0, lag, drain_per_s: 100.0, ahead: AHEAD };
-            Self { signal: WaitsLonger::default(), queue, half_seconds: 0 }
+            Self { signal: WaitsLonger::default(), queue }
         }
 
         /// In how many seconds of these it held.
@@ -103,11 +103,9 @@ mod tests {
             let mut held = 0;
             for second in 0..seconds {
                 for _ in 0..2 {
-                    self.half_seconds += 1;
                     self.queue.left += left_per_s / 2;
                     self.queue.oldest = oldest_s(second).map(Duration::from_secs);
-                    let now = Duration::from_millis(500 * self.half_seconds);
-                    held += u64::from(self.signal.turn(now, Some(&self.queue)));
+                    held += u64::from(self.signal.turn(Duration::from_millis(500), Some(&self.queue)));
                 }
             }
             held / 2
@@ -169,7 +167,7 @@ mod tests {
         let mut world = World::new();
         world.run(91, 0, |_| Some(500));
         assert!(world.signal.holds);
-        assert!(!world.signal.turn(Duration::from_secs(92), None), "it ends");
+        assert!(!world.signal.turn(Duration::from_secs(1), None), "it ends");
         assert_eq!(world.run(89, 0, |_| Some(500)), 0, "and a new time begins");
     }
 }

@@ -18,19 +18,15 @@ const RISE: f64 = 0.1;
 const MOST_RISE: f64 = 2.0;
 /// A rate counts once so many looks have found that more was committed, over the time from one commit to the next at the least.
 const LOOKS: u32 = 3;
-/// The best rate was measured at most so long ago, in seconds.
-const BEST_S: f64 = 3_600.0;
-/// The highest rate of each such time is kept, in seconds.
-const BEST_EVERY_S: f64 = 60.0;
 /// Within `ahead`, the estimate of a consumer that has stopped halves so often.
 const HALVINGS: f64 = 8.0;
 
 /// The estimate of one consumer group.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Drain {
-    ahead_s: f64,
+    pub(super) ahead_s: f64,
     /// When the committed offsets were seen to change last, or were seen first, and what they were then.
-    last: Option<(f64, u64)>,
+    pub(super) last: Option<(f64, u64)>,
     /// When they were seen to change since it began, resumed or went back, and what they were then; the last ones, ascending. The
     /// first one is where counting begins: nobody knows over how long a time that was done.
     changes: VecDeque<(f64, u64)>,
@@ -46,65 +42,37 @@ pub(super) struct Drain {
     estimate: Option<f64>,
     /// Until when it has risen; `None`: it has not begun.
     risen_at: Option<f64>,
-    busy: bool,
+    /// It had enough to do all the time, so that what it took is what it can take.
+    pub(super) busy: bool,
     busy_since: Option<f64>,
-    stopped: bool,
+    /// Intents stand, and it commits nothing.
+    pub(super) stopped: bool,
     /// Looks that found that more was committed, since it began, resumed or went back.
     looks: u32,
     /// A rate counted since then.
-    counted: bool,
+    pub(super) counted: bool,
     /// What it has committed when it resumed, per second of the time between two commits.
     resumed: Option<f64>,
-    /// What it can take was measured since it was stopped last.
-    measured: bool,
-    /// What it can take, as the last look measured it.
-    takes: Option<f64>,
-    /// The highest rates that were measured, each with when its minute began.
-    best: VecDeque<(f64, f64)>,
+    /// What it can take was measured since it was stopped last: the estimate does not come from what it was given.
+    pub(super) measured: bool,
+    /// The highest rate that was measured since what instances have kept was taken up last.
+    best: Option<f64>,
     /// The highest one of the last hour that instances have kept.
     kept_best: Option<f64>,
     /// The least lag since it was stopped, until there is room again.
-    probed: Option<f64>,
+    pub(super) probed: Option<f64>,
     /// When it was probed last: offsets that were committed by then may hold no record.
     probed_at: f64,
 }
 
 impl Drain {
-    pub(super) const fn new(ahead_s: f64) -> Self {
-        Self {
-            ahead_s,
-            last: None,
-            changes: VecDeque::new(),
-            lags: VecDeque::new(),
-            end: 0,
-            step_s: STEP_S,
-            seen: None,
-            highest: 0.0,
-            estimate: None,
-            risen_at: None,
-            busy: false,
-            busy_since: None,
-            stopped: false,
-            looks: 0,
-            counted: false,
-            resumed: None,
-            measured: false,
-            takes: None,
-            best: VecDeque::new(),
-            kept_best: None,
-            probed: None,
-            probed_at: f64::MIN,
-        }
-    }
-
-    /// The same estimate for another `ahead`.
-    pub(super) fn looking_ahead(self, ahead_s: f64) -> Self {
-        Self { ahead_s, ..self }
+    pub(super) fn new(ahead_s: f64) -> Self {
+        Self { ahead_s, step_s: STEP_S, probed_at: f64::MIN, ..Self::default() }
     }
 
     /// Takes up what instances have kept: the best rate, and where this one knows of none, what delivery takes.
     pub(super) fn recall(&mut self, kept: KeptRates) {
-        self.kept_best = kept.best_per_s;
+        (self.kept_best, self.best) = (kept.best_per_s, None);
         if let Some(drain) = kept.drain_per_s.filter(|_| self.seen.is_none()) {
             (self.seen, self.estimate) = (Some(drain), Some(drain));
             self.highest = self.highest.max(drain);
@@ -114,27 +82,7 @@ impl Drain {
     /// What is to be kept, while delivery goes on.
     pub(super) fn to_keep(&self) -> KeptRates {
         let goes_on = self.counted && !self.stopped && self.probed.is_none();
-        KeptRates { drain_per_s: self.seen.filter(|_| goes_on), best_per_s: self.takes }
-    }
-
-    /// Whether its offsets were ever seen.
-    pub(super) const fn is_known(&self) -> bool {
-        self.last.is_some()
-    }
-
-    /// Whether a rate counted since it began, resumed or went back.
-    pub(super) const fn is_counted(&self) -> bool {
-        self.counted
-    }
-
-    /// Whether what it can take was measured since it was stopped last: the estimate does not come from what it was given.
-    pub(super) const fn is_measured(&self) -> bool {
-        self.measured
-    }
-
-    /// Whether it had enough to do all the time, so that what it took is what it can take.
-    pub(super) const fn is_busy(&self) -> bool {
-        self.busy
+        KeptRates { drain_per_s: self.seen.filter(|_| goes_on), best_per_s: self.best }
     }
 
     /// Whether the floor is approved though there is no room: nothing shows that delivery goes on, or what it has taken since it was
@@ -145,21 +93,11 @@ impl Drain {
         shows_nothing || self.probed.is_some_and(|least| lag <= least + 2.0 * self.step_s * floor)
     }
 
-    /// Whether it was stopped, and there is no room since.
-    pub(super) const fn has_no_room(&self) -> bool {
-        self.probed.is_some()
-    }
-
     /// There is room: unless it is stopped, it needs no probes.
     pub(super) const fn has_room(&mut self) {
         if !self.stopped {
             self.probed = None;
         }
-    }
-
-    /// Whether intents stand and it commits nothing.
-    pub(super) const fn is_stopped(&self) -> bool {
-        self.stopped
     }
 
     /// The least that is approved, per second.
@@ -175,23 +113,15 @@ impl Drain {
 
     /// The best rate that is known: of the ceiling and what was measured within the last hour the higher one, since a ceiling of
     /// registered instances is low while these restart. It is no less than the estimate.
-    pub(super) fn best(&self, now: f64, ceiling: Option<f64>) -> Option<f64> {
-        let measured = self.best.iter().filter(|(at, _)| now - at <= BEST_S).map(|(_, rate)| *rate);
-        Some(ceiling.into_iter().chain(self.kept_best).chain(measured).reduce(f64::max)?.max(self.per_s(ceiling)))
+    pub(super) fn best(&self, ceiling: Option<f64>) -> Option<f64> {
+        let known = [ceiling, self.kept_best, self.best].into_iter().flatten();
+        Some(known.reduce(f64::max)?.max(self.per_s(ceiling)))
     }
 
     /// Whether it was busy, and needed no probes, in all of the time that the rate is measured over.
     fn was_busy(&self, looks_back: f64) -> bool {
         let measured_from = self.changes.front().map(|(at, _)| *at).filter(|at| *at > self.probed_at);
         measured_from.zip(self.busy_since).is_some_and(|(from, since)| from >= since - looks_back)
-    }
-
-    fn note_best(&mut self, now: f64, rate: f64) {
-        match self.best.back_mut() {
-            Some((at, most)) if now - *at < BEST_EVERY_S => *most = most.max(rate),
-            Some(_) | None => self.best.push_back((now, rate)),
-        }
-        while self.best.pop_front_if(|(at, _)| now - *at > BEST_S).is_some() {}
     }
 
     /// What is tried first: a tenth of the ceiling.
@@ -221,11 +151,9 @@ impl Drain {
         self.busy_since = self.busy_since.or(Some(now)).filter(|_| self.busy);
         // Of a consumer that has not enough to do, what it was given says nothing of an estimate far above that.
         self.counted |= counted.is_some_and(|rate| self.busy || before <= MOST_RISE * rate);
-        self.takes = counted.filter(|_| self.was_busy(looks_back));
-        if let Some(takes) = self.takes {
-            self.note_best(now, takes);
-        }
-        self.measured = self.probed.is_none() && (self.measured || self.takes.is_some());
+        let takes = counted.filter(|_| self.was_busy(looks_back));
+        self.best = self.best.into_iter().chain(takes).reduce(f64::max);
+        self.measured = self.probed.is_none() && (self.measured || takes.is_some());
         // What was approved since the last commit and is not committed yet may be for a consumer that has stopped. What stood before
         // may be offsets without a record.
         let rises_s = self.risen_at.filter(|_| !has_new).map_or(0.0, |at| now - at);

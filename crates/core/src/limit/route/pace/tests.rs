@@ -202,22 +202,24 @@ fn a_rate_is_known_once_it_was_measured_and_no_longer_while_nothing_is_delivered
 }
 
 #[test]
-fn the_best_rate_is_the_ceiling_or_what_was_measured_within_the_last_hour() {
+fn the_best_rate_is_the_ceiling_or_what_was_measured_and_is_kept() {
     let mut controller = Controller::new(30_000, 0);
-    let mut best =
-        |at: u64, lag: Lag, ceiling: Option<u64>| controller.turn(&sample(at, Some(lag), ceiling)).best_per_s;
+    let best = |controller: &mut Controller, at: u64, lag: Lag, ceiling: Option<u64>| {
+        controller.turn(&sample(at, Some(lag), ceiling)).best_per_s
+    };
     // It has enough to do for two minutes, and then little.
     let enough = |at: u64| Lag { end: 100_000 + 300 * at, committed: 300 * at };
     let little = |at: u64| Lag { end: 136_000 + 2 * at, committed: 136_000 + 2 * at };
-    let first: Vec<_> = (0..120).map(|at| best(at, enough(at), None)).collect();
+    let first: Vec<_> = (0..120).map(|at| best(&mut controller, at, enough(at), None)).collect();
     assert!(first[..4].iter().all(Option::is_none), "three looks have to find progress: {first:?}");
     assert!(
         first[8..].iter().flatten().count() == 112 && first.iter().flatten().all(|rate| (rate - 300.0).abs() < 1.0)
     );
-    let later: Vec<_> = (120..4_000).map(|at| best(at, little(at), None)).collect();
-    assert!(later[..3_500].iter().all(|rate| *rate >= Some(300.0)), "{:?}", later[3_499]);
-    assert!(later[3_600..].iter().all(Option::is_none), "it may take far more by now");
-    assert_eq!(best(4_000, little(4_000), Some(50)), Some(50.0));
+    let mut later = (120..600).map(|at| best(&mut controller, at, little(at), None));
+    assert!(later.all(|rate| rate >= Some(300.0)), "the store has the last hour");
+    controller.recall(KeptRates::default());
+    assert_eq!(best(&mut controller, 600, little(600), None), None, "it may take far more by now");
+    assert_eq!(best(&mut controller, 601, little(601), Some(50)), Some(50.0));
 }
 
 #[test]

@@ -2,9 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{
-    Arrivals, Controller, Deliveries, DeliverySignals, Lag, Pace, Sample, Waiting, WaitingQueue, to_f64, whole,
-};
+use super::{Controller, Deliveries, DeliverySignals, Lag, Pace, Sample, WaitingQueue, to_f64, whole};
 
 /// What the consumer group takes per second, by time.
 pub(super) type Rate<'r> = &'r dyn Fn(f64) -> f64;
@@ -43,7 +41,8 @@ struct RouteLook<'p> {
 /// What looks at the oldest intent that waits.
 #[derive(Debug, Default)]
 pub(super) struct Oldest {
-    arrivals: Arrivals,
+    /// When how many had come by then, from the oldest that waits on.
+    came: VecDeque<(f64, f64)>,
     signals: DeliverySignals,
     /// What its age leaves of the drain rate.
     slow: f64,
@@ -56,18 +55,18 @@ impl Oldest {
 
     fn look(&mut self, at: f64, look: &RouteLook<'_>, ahead: Duration) {
         let RouteLook { left, waiting, lag, pace } = *look;
-        let (now, at_ms) = (Duration::from_secs_f64(at), whole(at * 1e3) as i64);
-        let waiting = Waiting { from: whole(left), end: whole(left + waiting) };
-        self.arrivals.note(at_ms, waiting);
-        let oldest = self.arrivals.oldest_ms().map(|came_ms| Duration::from_millis((at_ms - came_ms).unsigned_abs()));
+        self.came.push_back((at, left + waiting));
+        while self.came.pop_front_if(|(_, came)| *came - left < 1.0).is_some() {}
+        let oldest = self.came.front().map(|(came_at, _)| Duration::from_secs_f64(at - came_at));
         let queue = lag.filter(|_| !pace.why.is_closed()).map(|lag| WaitingQueue {
             oldest,
-            left: waiting.from,
+            left: whole(left),
             lag,
             drain_per_s: pace.drain_per_s,
             ahead,
         });
-        self.slow = self.signals.turn(now, &Deliveries { queue, ..Deliveries::default() });
+        let deliveries = Deliveries { queue, ..Deliveries::default() };
+        self.slow = to_f64(self.signals.turn(Duration::from_secs_f64(at), &deliveries)) / 1_000.0;
     }
 }
 

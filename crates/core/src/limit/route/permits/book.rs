@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates, registry::Registry};
+use super::{MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates, registry::Registry};
 use crate::{
     basis::time::Time,
     limit::{
@@ -55,14 +55,6 @@ struct PermitBucket {
     at: i64,
 }
 
-struct OtherMembers {
-    held: u64,
-    recent: u64,
-    least_slow: u64,
-    /// One of them wants permits and holds none.
-    is_one_without: bool,
-}
-
 impl Reference<RoutePermits> for RouteBook {
     fn new(key: &RouteKey) -> Self {
         Self { service: key.service.as_ref().map(|_| Registry::default()), ..Self::default() }
@@ -80,7 +72,12 @@ impl Reference<RoutePermits> for RouteBook {
         self.ends = now_ms + KEEP_MS;
         self.members.drop_ended(now_ms);
         let is_same = order == TurnOrder::Same;
-        let others = OtherMembers::of(self.members.others(instance).map(|(_, member)| member), turn.slow_parts());
+        let (mut others_held, mut others_recent, mut least_slow, mut is_one_without) = (0_u64, 0_u64, turn.slow, false);
+        for (_, Member { held, wanted, more: Approving { recent, slow }, .. }) in self.members.others(instance) {
+            (others_held, others_recent) = (others_held + held, others_recent + recent);
+            least_slow = least_slow.min(*slow);
+            is_one_without |= *wanted > 0 && *held == 0;
+        }
 
         let registered_per_s = self.service.as_ref().map(|service| service.total(now).per_s);
         if let Some(service) = &mut self.service
@@ -89,16 +86,22 @@ impl Reference<RoutePermits> for RouteBook {
             service.note_times(turn.took);
         }
         let rate = [turn.rate, registered_per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
-        let rate = rate.map(|rate| others.slowed(rate));
+        let rate = rate.map(|rate| (rate.saturating_mul(least_slow) / 1_000).max(1));
         let before = self.members.get(instance, now_ms).copied();
         let unused = if is_same || before.is_none() { 0 } else { turn.unused };
         let parts = rate.map(|rate| self.fill(rate, unused, now_ms));
         let tokens = parts.map_or(u64::MAX, |parts| parts / PARTS);
         let own = Wanting { want: turn.want.min(MOST), name: instance };
-        let part = fair_share(others.room(turn), own, self.members.wants(instance), now_ms).max(1);
+        // What all members may hold together.
+        let room = turn.room_or_most().saturating_sub(turn.recent).saturating_sub(others_recent);
+        let part = fair_share(room, own, self.members.wants(instance), now_ms).max(1);
         let granted = match before {
             Some(before) if is_same => before.held,
-            Some(before) => others.grant(turn, before.held, part).min(tokens),
+            // What it does not use may be all that another one, which knows of less room, could have.
+            Some(before) => {
+                let most = if turn.unused > 0 && is_one_without { before.held / 2 } else { u64::MAX };
+                own.want.min(tokens).min(grow(room, others_held, 0, part)).min(most)
+            }
             None => 0,
         };
 
@@ -109,16 +112,16 @@ impl Reference<RoutePermits> for RouteBook {
             None => self.bucket = None,
         }
         let ends = now_ms + i64::try_from(turn.lease.as_millis()).unwrap_or(0);
-        let more = Approving { recent: turn.recent, slow: turn.slow_parts() };
+        let more = Approving { recent: turn.recent, slow: turn.slow };
         self.members.renew(instance, Member { last: number, ends, held: granted, wanted: own.want, more });
         Some(PermitGrant {
             permits: granted,
-            held_by_others: others.held + others.recent,
+            held_by_others: others_held + others_recent,
             members: self.members.count(),
             registered_per_s,
             timeout_ms: self.service.as_ref().and_then(|service| service.shortest_timeout_ms(now)),
             processing_ms: self.service.as_ref().and_then(Registry::processing_ms),
-            slow: others.slow(),
+            slow: least_slow,
             rates,
         })
     }
@@ -150,40 +153,5 @@ impl Rates {
             *most = measured.max(*most);
         }
         kept_rates([self.drain, self.best.values().copied().max().unwrap_or(0)])
-    }
-}
-
-impl OtherMembers {
-    fn of<'m>(members: impl Iterator<Item = &'m Member<Approving>>, own_slow: u64) -> Self {
-        let mut others = Self { held: 0, recent: 0, least_slow: own_slow, is_one_without: false };
-        for Member { held, wanted, more: Approving { recent, slow }, .. } in members {
-            others.held += held;
-            others.recent += recent;
-            others.least_slow = others.least_slow.min(*slow);
-            others.is_one_without |= *wanted > 0 && *held == 0;
-        }
-        others
-    }
-
-    /// What all members may hold together: the room less all recent approvals.
-    fn room(&self, turn: &PermitTurn) -> u64 {
-        turn.room_or_most().saturating_sub(turn.recent).saturating_sub(self.recent)
-    }
-
-    /// What the caller is granted that has held so many, and whose part this is, whatever the rate.
-    fn grant(&self, turn: &PermitTurn, before: u64, part: u64) -> u64 {
-        let granted = turn.want.min(MOST).min(grow(self.room(turn), self.held, 0, part));
-        // What it does not use may be all that another one, which knows of less room, could have.
-        if turn.unused > 0 && self.is_one_without { granted.min(before / 2) } else { granted }
-    }
-
-    /// What signals of overload leave of a rate.
-    fn slowed(&self, rate: u64) -> u64 {
-        (rate.saturating_mul(self.least_slow) / 1_000).max(1)
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "at most 1,000")]
-    fn slow(&self) -> f64 {
-        self.least_slow as f64 / FACTOR_PARTS
     }
 }

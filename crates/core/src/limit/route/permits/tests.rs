@@ -21,7 +21,7 @@ fn one() -> PermitTurn {
         unused: 0,
         recent: 0,
         rate: None,
-        slow: 1.0,
+        slow: 1_000,
         took: (0, 0),
         delivery: 0,
         rates: KeptRates::default(),

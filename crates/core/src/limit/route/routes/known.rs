@@ -1,14 +1,14 @@
 //! What is known of a route, and how long intents wait for it by that.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::place;
-use crate::limit::route::Route;
+use crate::limit::route::{Route, pace::Throttle, permits::PermitGrant};
 
-/// What the keeper knows of a route.
+/// What the keeper knows of a route, over all instances: lanes go by it, and it is shown.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RouteKnown {
-    /// The rule of the policy that the rates are of.
+    /// The rule of the policy that the rates are of; `None`: nobody keeps the route by one now.
     pub rule: Option<Arc<Route>>,
     /// What delivery takes, per second.
     pub drain_per_s: f64,
@@ -18,29 +18,36 @@ pub struct RouteKnown {
     pub measured_per_s: Option<f64>,
     /// Approved intents that are not delivered; `None`: not known.
     pub lag: Option<u64>,
-    /// Instances that share the route's permits, this one included.
-    pub members: u64,
     /// Intents that wait, by partition of the route's topic; empty where there is no topic.
     pub waiting: Vec<u64>,
     /// How long the oldest of them has waited, in milliseconds; `None`: none waits, or it is not known.
     pub oldest_waiting_ms: Option<u64>,
     /// [`super::RouteState::queued`] before they were counted.
     pub queued_before: u64,
-    /// What the service's instances have registered, per second.
-    pub registered_per_s: Option<u64>,
-    /// How long the service may take, in milliseconds.
-    pub timeout_ms: Option<u64>,
-    /// The mean time that a delivery takes, in milliseconds, by the ends of admissions and by reports; 0: not known.
-    pub processing_ms: u64,
-    /// Why it takes less than its ceiling; `None`: it does not.
+    /// The most that delivery is given per second; `None`: no rate and no service.
+    pub ceiling_per_s: Option<u64>,
+    /// The last answer of the store. Its permits are those that the last turn came to, also without an answer; its processing time is by
+    /// the reports that this instance has read, where it has none.
+    pub grant: PermitGrant,
+    /// Those of the permits that only reserved intents may take.
+    pub reserved: u64,
+    pub throttle: Throttle,
+    /// What could not be found out or asked for, or else why it takes less than its ceiling; `None`: it does not.
     pub why: Option<String>,
+    /// Whether its offsets are known, and the store answers for its permits.
+    pub available: bool,
+    /// Since when it approves nothing but probes, its offsets are not known, partitions are behind, or intents have waited for too long; by
+    /// the monotonic clock.
+    pub held_up_since: Option<Duration>,
+    /// Since when the store does not answer for its permits, likewise.
+    pub silent_since: Option<Duration>,
 }
 
 impl RouteKnown {
     /// The same where the policy has another rule by now, or nobody keeps the route: no intent is denied by rates of before.
     #[must_use]
     pub fn without_rates(&self) -> Self {
-        Self { rule: None, best_per_s: None, measured_per_s: None, ..self.clone() }
+        Self { rule: None, best_per_s: None, measured_per_s: None, held_up_since: None, ..self.clone() }
     }
 
     #[must_use]
@@ -73,7 +80,7 @@ impl RouteKnown {
         let own = place(&self.waiting, hash).map_or(0, |place| self.waiting[place]);
         let by_turns = self.waiting.iter().map(|waiting| own.min(*waiting)).sum();
         let others = self.waiting() - own;
-        if self.members > 1 { own + own.min(others) } else { by_turns }
+        if self.grant.members > 1 { own + own.min(others) } else { by_turns }
     }
 
     /// How long an intent may wait until its service would answer too late, in milliseconds: the service's timeout less the time on
@@ -81,8 +88,8 @@ impl RouteKnown {
     #[must_use]
     pub fn answers_within_ms(&self, network_ms: i64) -> Option<i64> {
         let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
-        let left = millis(self.timeout_ms?).saturating_sub(network_ms.saturating_mul(2));
-        Some(left.saturating_sub(millis(self.processing_ms)))
+        let left = millis(self.grant.timeout_ms?).saturating_sub(network_ms.saturating_mul(2));
+        Some(left.saturating_sub(millis(self.grant.processing_ms.unwrap_or(0))))
     }
 }
 

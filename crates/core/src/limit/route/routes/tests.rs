@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::limit::route::permits;
+use crate::limit::route::permits::{self, PermitGrant};
 
 const NOW: Duration = Duration::from_secs(10);
 const LEASE: Duration = Duration::from_secs(13);
@@ -20,16 +20,6 @@ fn a_route_keeps_its_state_and_its_topic_over_policies() {
     assert_eq!([email.topic, push.topic], [WaitingTopic(0), WaitingTopic(1)]);
     assert!(Arc::ptr_eq(&push, &routes.waiting_on(push.topic).unwrap()));
     assert!(routes.waiting_on(WaitingTopic(2)).is_none());
-}
-
-#[test]
-fn permits_end_with_their_lease_and_none_is_given_before_the_first() {
-    let state = Routes::new().state("email");
-    assert_eq!(state.take(Pool::General, 1, NOW), 0);
-    state.grant(3, 2, LEASE);
-    assert_eq!((state.left(Pool::General, NOW), state.left(Pool::Reserved, NOW)), (3, 2));
-    assert_eq!(state.take(Pool::General, 2, NOW), 2);
-    assert_eq!((state.take(Pool::General, 2, LEASE), state.left(Pool::Reserved, LEASE)), (0, 0));
 }
 
 #[test]
@@ -148,13 +138,14 @@ fn an_intent_waits_for_what_is_before_it() {
     assert_eq!(waits(&[100, 500, 300]), Some(7_000), "an emptied partition has no turn");
     assert_eq!(waits(&[]), Some(0));
     let waits = |waiting: &[u64]| {
-        let known = RouteKnown { best_per_s: Some(100.0), waiting: waiting.to_vec(), members: 2, ..known.clone() };
+        let grant = PermitGrant { members: 2, ..PermitGrant::default() };
+        let known = RouteKnown { best_per_s: Some(100.0), waiting: waiting.to_vec(), grant, ..known.clone() };
         known.least_wait_ms(7)
     };
     assert_eq!(waits(&[90_000, 500, 300]), Some(6_000), "another instance may read both of the others");
     assert_eq!(waits(&[0, 500, 300]), Some(6_000), "300 of 500 before it");
     assert_eq!(waits(&[100, 300, 301]), Some(6_000), "300 of both others");
-    let known = RouteKnown { timeout_ms: Some(10_000), processing_ms: 400, ..known };
-    assert_eq!(known.answers_within_ms(50), Some(9_500));
-    assert_eq!(RouteKnown { timeout_ms: None, ..known }.answers_within_ms(50), None);
+    assert_eq!(known.answers_within_ms(50), None);
+    let grant = PermitGrant { timeout_ms: Some(10_000), processing_ms: Some(400), ..PermitGrant::default() };
+    assert_eq!(RouteKnown { grant, ..known }.answers_within_ms(50), Some(9_500));
 }

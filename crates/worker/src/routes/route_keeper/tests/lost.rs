@@ -105,13 +105,13 @@ async fn a_turn_that_was_made_again_gives_no_more_than_the_newest_lag_leaves_and
             if returned.len() > 1 { Ok(PermitGrant { permits: 200, ..NOTHING }) } else { Err(is_silent()) }
         });
         keeper.round().await;
-        assert_eq!(scene.seen().permits, 30, "a second of what is tried first");
+        assert_eq!(scene.known().grant.permits, 30, "a second of what is tried first");
         let _taken = scene.take(30);
         scene.clock.advance(TURN_EVERY);
         let lag = Ok(Some(Lag { end: undelivered, committed: 0 }));
         scene.look.store(Some(Arc::new(OffsetsSeen { at: scene.clock.passed(), lag, ..OffsetsSeen::clone(&look(0)) })));
         assert!(keeper.round().await, "the next one at once");
-        assert_eq!((scene.state.held(), scene.seen().permits), (30 + more, more), "{undelivered} undelivered");
+        assert_eq!((scene.state.held(), scene.known().grant.permits), (30 + more, more), "{undelivered} undelivered");
         keeper.round().await;
         drop(keeper);
         assert_eq!(returned[2], 170 - more / 4, "lanes keep a quarter of what is left");

@@ -10,7 +10,8 @@ fn soon() -> Batch {
 
 #[test]
 fn until_its_keeper_has_looked_again_a_changed_route_denies_no_intent_for_the_time_that_it_would_wait() {
-    let known = || RouteKnown { waiting: vec![40], timeout_ms: Some(30_000), ..one_per_second() };
+    let grant = PermitGrant { timeout_ms: Some(30_000), ..PermitGrant::default() };
+    let known = || RouteKnown { waiting: vec![40], grant, ..one_per_second() };
     let world = World::new(EMAIL, (0, 0));
     world.learn(known());
     assert_eq!(world.decide(&soon()), ["expired"]);

@@ -44,25 +44,6 @@ fn what_is_put_back_was_not_spent_and_nothing_is_asked_for_in_its_place() {
     assert!(leases.due(at(100)).turns.is_empty(), "100 are held, and none was spent");
 }
 
-#[test]
-fn what_goes_back_is_on_lease_only_if_its_lease_lasts_when_the_turn_is_made() {
-    let stops = || {
-        let mut leases = holding("a", 10, at(0));
-        leases.close(at(4_999));
-        leases
-    };
-    let back = |due: &DueTurn| due.turn.back.iter().map(|back| (back.tokens, back.is_on_lease)).collect::<Vec<_>>();
-    for mut leases in [holding("a", 10, at(0)), stops()] {
-        assert_eq!(back(&due_turn(&mut leases, at(5_000))), [(10, false)]);
-    }
-    let mut leases = stops();
-    let first = due_turn(&mut leases, at(4_999));
-    assert_eq!(back(&first), [(10, true)]);
-    leases.answered(first.call, Err(Refused), at(4_999), at(4_999));
-    let repeated = due_turn(&mut leases, at(5_099));
-    assert_eq!((repeated.number, back(&repeated)), (first.number, vec![(10, false)]));
-}
-
 /// What a claim of so many intents takes is of this lease.
 fn takes(leases: &mut Leases, intents: usize, now: Duration) -> LeaseNumber {
     let taken = answers(asks(leases, 2, intents, now)).leases;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    super::*,
+    super::{stock::Stock, *},
     books::{Books, SpendId},
     ledger::{Ledger, time},
 };
@@ -456,11 +456,14 @@ impl World {
     /// No budget passes for spent at an instance while tokens of its window go back from there.
     fn check_spent(&self, index: usize) {
         let instance = &self.instances[index];
-        let states = instance.leases.states(instance.passed(self.now()));
-        for BudgetState { id, span, .. } in states.into_iter().filter(|state| state.is_spent) {
-            let carries = |due: &DueTurn| due.budget == id && due.turn.back.iter().any(|back| back.span == span);
-            let goes_back = instance.leases.outboxes.has_back(&id, span) || instance.in_flight.iter().any(carries);
-            assert!(!goes_back, "{id:?} is spent at instance {index}, and tokens of it go back");
+        let now = Moment::of(instance.passed(self.now()));
+        for (_, holding) in instance.leases.table.iter() {
+            for Stock { span, .. } in holding.stocks.iter().filter(|stock| now < stock.closed_until) {
+                let is_of = |due: &DueTurn| due.budget == *holding.id;
+                let carries = |due: &DueTurn| is_of(due) && due.turn.back.iter().any(|back| back.span == *span);
+                let goes_back = holding.has_back(*span) || instance.in_flight.iter().any(carries);
+                assert!(!goes_back, "{:?} is spent at instance {index}, and tokens of it go back", holding.id);
+            }
         }
     }
 
@@ -477,7 +480,7 @@ impl World {
             let claim = self.claim_of(&lane.intents, index, self.now());
             let (mut leases, before) = (instance.leases.clone(), needs(&instance.leases, ticket));
             if leases.claim(ticket, &claim, instance.passed(self.now())) == Claimed::Pending {
-                let needs_more = needs(&leases, ticket).iter().any(|(slot, need)| Some(need) > before.get(slot));
+                let needs_more = needs(&leases, ticket).iter().any(|(budget, need)| Some(need) > before.get(budget));
                 assert!(needs_more, "{ticket:?} is ready, but pending");
             }
         }
@@ -486,7 +489,8 @@ impl World {
 
 /// What a pending ticket needs of each of its budgets.
 fn needs(leases: &Leases, ticket: Ticket) -> BTreeMap<u32, u64> {
-    let Pending { place, slots, .. } = &leases.tickets[&ticket];
-    let own = |slot: u32| leases.table.get(slot).waiting.iter().find(|waiter| waiter.place == *place);
-    slots.iter().filter_map(|slot| Some((*slot, own(*slot)?.need))).collect()
+    let Pending { place, budgets, .. } = &leases.tickets[&ticket];
+    let waiting = |budget: u32| leases.table.get(budget).stocks.iter().flat_map(|stock| &stock.waiting);
+    let own = |budget: u32| waiting(budget).find(|waiter| waiter.place == *place);
+    budgets.iter().filter_map(|budget| Some((*budget, own(*budget)?.need))).collect()
 }

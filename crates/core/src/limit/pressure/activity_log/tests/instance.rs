@@ -13,7 +13,7 @@ use crate::{
     intent::class::Filter,
     limit::{
         pressure::{
-            ActiveBy, Pressure, PressureRule, PressureState,
+            ActiveBy, ActiveTold, Pressure, PressureRule, PressureState,
             activity::{ActivityHash, Minute},
         },
         share::{Reference, TurnNumber},
@@ -36,7 +36,7 @@ struct Instance {
     turn: TurnNumber,
     pressure: Arc<Pressure>,
     state: Arc<PressureState>,
-    inbox: mpsc::Receiver<ActiveIn>,
+    inbox: mpsc::Receiver<ActiveTold>,
     /// Not told, or told and not answered.
     untold: Vec<ActiveIn>,
     cursor: Cursor,
@@ -92,7 +92,7 @@ impl Instance {
     }
 
     fn hear(&mut self) {
-        for active in self.inbox.try_iter() {
+        for ActiveTold { active, .. } in self.inbox.try_iter() {
             self.pressure.heard(active.users.len());
             self.untold.push(active);
         }

@@ -7,7 +7,7 @@ use weir_oracle::{
     service::{Registration, ServiceName, ServiceSeen},
 };
 
-use crate::limits::LimitView;
+use crate::{http::problem::Problem, limits::LimitView};
 
 /// The most that an instance registers, per second and of concurrency.
 const MAX_CAPACITY: u64 = 1_000_000;
@@ -80,13 +80,6 @@ pub enum AdmissionOutcome {
     Temporary,
     /// It failed, and will again.
     Permanent,
-}
-
-/// What is wrong with a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BodyError {
-    pub reason: &'static str,
-    pub detail: String,
 }
 
 /// All instances of a service together.
@@ -177,13 +170,13 @@ pub struct InstanceView {
 }
 
 /// The name of a service or an instance in a path.
-pub fn service_name(text: &str) -> Result<ServiceName, BodyError> {
+pub(super) fn service_name(text: &str) -> Result<ServiceName, Problem> {
     let detail = "a name of a service or instance has 1 to 64 ASCII letters, digits, `.`, `_` and `-`";
-    ServiceName::new(text).ok_or_else(|| BodyError { reason: "service_name", detail: detail.to_owned() })
+    ServiceName::new(text).ok_or_else(|| Problem::bad_request("service_name", detail))
 }
 
 impl ServiceInstance {
-    pub fn parse(body: &[u8]) -> Result<Registration, BodyError> {
+    pub(super) fn parse(body: &[u8]) -> Result<Registration, Problem> {
         let Self { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = parse(body)?;
         for (field, value, least, most) in [
             ("capacity_per_s", capacity_per_s, 1, MAX_CAPACITY),
@@ -200,7 +193,7 @@ impl ServiceInstance {
 
 impl AdmissionEnd {
     /// The processing time in a body that counts; a body may be empty.
-    pub fn parse(body: &[u8]) -> Result<Option<u64>, BodyError> {
+    pub(super) fn parse(body: &[u8]) -> Result<Option<u64>, Problem> {
         if body.is_empty() {
             return Ok(None);
         }
@@ -210,30 +203,26 @@ impl AdmissionEnd {
     }
 }
 
-fn in_range(field: &str, value: u64, least: u64, most: u64) -> Result<(), BodyError> {
+fn in_range(field: &str, value: u64, least: u64, most: u64) -> Result<(), Problem> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(BodyError { reason: "wrong_type", detail: format!("{field} is {value}; it may be {least} to {most}") })
+    Err(Problem::bad_request("wrong_type", format!("{field} is {value}; it may be {least} to {most}")))
 }
 
-pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
-    let wrong = |reason, detail: String| Err(BodyError { reason, detail });
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if body.is_empty() {
-        return wrong("empty", "the body is empty; it has to be a JSON object".to_owned());
+        return Err(Problem::bad_request("empty", "the body is empty; it has to be a JSON object"));
     }
-    let Ok(text) = std::str::from_utf8(body) else {
-        return wrong("not_utf8", "the body is not UTF-8".to_owned());
-    };
-    serde_json::from_str(text).or_else(|error| {
+    let text = std::str::from_utf8(body).map_err(|_| Problem::bad_request("not_utf8", "the body is not UTF-8"))?;
+    serde_json::from_str(text).map_err(|error| {
         let detail = format!("the body: {error}");
-        match error.classify() {
-            serde_json::error::Category::Data if detail.contains("missing field") => wrong("missing_field", detail),
-            serde_json::error::Category::Data => wrong("wrong_type", detail),
-            serde_json::error::Category::Syntax
-            | serde_json::error::Category::Eof
-            | serde_json::error::Category::Io => wrong("not_json", detail),
-        }
+        let reason = match error.is_data() {
+            true if detail.contains("missing field") => "missing_field",
+            true => "wrong_type",
+            false => "not_json",
+        };
+        Problem::bad_request(reason, detail)
     })
 }
 
@@ -256,14 +245,14 @@ impl ServiceList {
 
 impl ServiceView {
     pub fn new(service: &ServiceName, seen: ServiceSeen) -> Self {
-        let ServiceSeen { instances, total, given, members, processing_us } = seen;
-        let instances = instances.into_iter().map(|one| InstanceView {
-            instance: one.name,
+        let ServiceSeen { instances, total, given, members, processing_us, now } = seen;
+        let instances = instances.into_iter().map(|(instance, one)| InstanceView {
+            instance,
             capacity_per_s: one.capacity_per_s,
             concurrency: one.concurrency,
             timeout_ms: one.timeout_ms,
             network_ms: one.network_ms,
-            lives_for_ms: one.lives_for_ms,
+            lives_for_ms: u64::try_from(one.ends.millis() - now.millis()).unwrap_or(0),
         });
         let shared = LimitView {
             left: Some(total.per_s.saturating_sub(given.0)),
