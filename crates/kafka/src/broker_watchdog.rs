@@ -15,9 +15,9 @@ use std::{
     time::Duration,
 };
 
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::Consumer;
 
-use super::lane_context::LaneContext;
+use super::context::KafkaConsumer;
 
 const EVERY: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ pub(super) struct BrokerWatchdog {
 
 impl BrokerWatchdog {
     /// Starts to watch.
-    pub(super) fn of(consumer: &Arc<BaseConsumer<LaneContext>>, topic: &str) -> Result<Self, String> {
+    pub(super) fn of(consumer: &Arc<KafkaConsumer>, topic: &str) -> Result<Self, String> {
         let unanswered = Arc::new(AtomicU32::new(0));
         let (end, ended) = sync_channel::<()>(1);
         let (count, consumer, topic) = (Arc::clone(&unanswered), Arc::clone(consumer), topic.to_owned());

@@ -10,8 +10,9 @@ use rdkafka::{
 
 use super::{
     client::KafkaOptions,
+    context::KafkaConsumer,
     offsets::next,
-    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, metadata, missing, unanswered},
+    topics::{ANSWER_TIMEOUT, TopicError, asking, metadata, missing, unanswered},
 };
 
 /// How long to wait before a group that has no coordinator yet is asked about again.
@@ -46,7 +47,7 @@ pub fn has_decided(options: &KafkaOptions) -> Result<bool, TopicError> {
     Ok(false)
 }
 
-pub(super) fn reader(options: &KafkaOptions) -> Result<Asking, TopicError> {
+pub(super) fn reader(options: &KafkaOptions) -> Result<KafkaConsumer, TopicError> {
     // Not read_committed: what a killed worker left pending would hold up the answer, and so the start that ends it.
     let mut config = options.consumer();
     config.set("isolation.level", "read_uncommitted");
@@ -56,7 +57,7 @@ pub(super) fn reader(options: &KafkaOptions) -> Result<Asking, TopicError> {
 /// The partitions of a topic, or of all topics that this user may see.
 fn partitions_of(
     options: &KafkaOptions,
-    consumer: &Asking,
+    consumer: &KafkaConsumer,
     topic: Option<&str>,
 ) -> Result<TopicPartitionList, TopicError> {
     let metadata = metadata(options, consumer, topic)?;
@@ -71,7 +72,7 @@ fn partitions_of(
 
 fn committed(
     options: &KafkaOptions,
-    consumer: &Asking,
+    consumer: &KafkaConsumer,
     partitions: TopicPartitionList,
 ) -> Result<Vec<i32>, TopicError> {
     let unreachable = |error| unanswered(options, consumer, error);
@@ -90,7 +91,7 @@ fn committed(
 /// What the group has committed of these partitions. Asked again, up to [`ANSWER_TIMEOUT`], while no broker is the group's coordinator:
 /// a new cluster makes its topic of offsets when it is asked for the first time, and librdkafka hands on what the broker says
 /// meanwhile.
-pub(super) fn offsets(consumer: &Asking, partitions: &TopicPartitionList) -> KafkaResult<TopicPartitionList> {
+pub(super) fn offsets(consumer: &KafkaConsumer, partitions: &TopicPartitionList) -> KafkaResult<TopicPartitionList> {
     let end = Instant::now() + ANSWER_TIMEOUT;
     loop {
         let left = end.saturating_duration_since(Instant::now());

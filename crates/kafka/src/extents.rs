@@ -5,13 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::{
+    Offset,
+    error::{KafkaError, RDKafkaErrorCode},
+};
 use weir_core::basis::time::Time;
 
 use super::{
     client::KafkaOptions,
-    offsets::{Logical, ends, offsets_at, partitions_of},
-    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, unseen},
+    context::KafkaConsumer,
+    offsets::{ends, offsets_at, partitions_of},
+    topics::{ANSWER_TIMEOUT, TopicError, asking, unseen},
 };
 
 /// How long offsets are waited for: a broker may have to fetch the files in which it looks a time up.
@@ -87,7 +91,7 @@ fn bounds(
 }
 
 fn bounds_now(
-    consumer: &Asking,
+    consumer: &KafkaConsumer,
     topic: &str,
     (from, to): (Option<Time>, Option<Time>),
 ) -> Result<Vec<(Extent, i64)>, KafkaError> {
@@ -101,10 +105,10 @@ fn bounds_now(
         time.map(|time| offsets_at(consumer, topic, &partitions, time, OFFSETS_TIMEOUT)).transpose()
     };
     // The ends before the times: a record that is written meanwhile may be the only one of its time, and is behind the end.
-    let highs = ends_at(Logical::Latest)?;
+    let highs = ends_at(Offset::End)?;
     let (froms, tos) = (at(from)?, at(to)?);
     // The beginnings last: retention deletes records meanwhile.
-    let lows = ends_at(Logical::Earliest)?;
+    let lows = ends_at(Offset::Beginning)?;
     let of = |(place, &partition): (usize, &i32)| {
         let (low, high) = (lows[place], highs[place].max(lows[place]));
         let bound = |offsets: &Option<Vec<Option<i64>>>, none: i64| match offsets {

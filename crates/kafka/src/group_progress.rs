@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rdkafka::{TopicPartitionList, error::KafkaError};
+use rdkafka::{Offset, error::KafkaError};
 use weir_core::{
     basis::time::Time,
     limit::route::{Waiting, pace::PartitionLag},
@@ -13,9 +13,10 @@ use super::{
     client::{Delivery, KafkaOptions},
     client_end::drop_elsewhere,
     committed,
-    offsets::{Logical, ends, next, offsets_at, partitions_of},
+    context::KafkaConsumer,
+    offsets::{bare_list, ends, offsets_at, offsets_in, partitions_of},
     rights::Right,
-    topics::{ANSWER_TIMEOUT, Asking, TopicError, handle_events, missing, not_allowed, unseen},
+    topics::{ANSWER_TIMEOUT, TopicError, handle_events, missing, not_allowed, unseen},
 };
 
 /// A client that asks for the progress of a group, and is no member of it.
@@ -25,7 +26,7 @@ pub struct GroupProgress {
 }
 
 struct Client {
-    consumer: Asking,
+    consumer: KafkaConsumer,
     /// The edition of the files that it was created from.
     edition: u64,
 }
@@ -129,26 +130,15 @@ impl GroupProgress {
     }
 
     /// The partitions of a topic, and what the group has committed of each.
-    fn committed(&self, consumer: &Asking, topic: &str) -> Result<(Vec<i32>, Vec<Option<i64>>), TopicError> {
+    fn committed(&self, consumer: &KafkaConsumer, topic: &str) -> Result<(Vec<i32>, Vec<Option<i64>>), TopicError> {
         handle_events(consumer);
         let unseen = |error| self.unseen(consumer, topic, error);
         let partitions = partitions_of(consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
         if partitions.is_empty() {
             return Err(missing(&self.options, vec![topic.to_owned()]));
         }
-        let mut asked = TopicPartitionList::new();
-        for &partition in &partitions {
-            asked.add_partition(topic, partition);
-        }
-        let committed = committed::offsets(consumer, &asked).map_err(unseen)?;
-        let of = |&partition: &i32| match committed.find_partition(topic, partition) {
-            None => Ok(None),
-            Some(element) => {
-                element.error().map_err(unseen)?;
-                Ok(next(element.offset()))
-            }
-        };
-        let committed = partitions.iter().map(of).collect::<Result<_, TopicError>>()?;
+        let answer = committed::offsets(consumer, &bare_list(topic, &partitions)).map_err(unseen)?;
+        let committed = offsets_in(&answer, topic, &partitions).map_err(unseen)?;
         Ok((partitions, committed))
     }
 
@@ -156,13 +146,13 @@ impl GroupProgress {
     /// smaller.
     fn open_behind(
         &self,
-        consumer: &Asking,
+        consumer: &KafkaConsumer,
         topic: &str,
         (partitions, committed): (&[i32], &[Option<i64>]),
     ) -> Result<Vec<Open>, TopicError> {
         let unseen = |error| self.unseen(consumer, topic, error);
         let ends_at = |which| ends(consumer, topic, partitions, which, ANSWER_TIMEOUT).map_err(unseen);
-        let (first, end) = (ends_at(Logical::Earliest)?, ends_at(Logical::Latest)?);
+        let (first, end) = (ends_at(Offset::Beginning)?, ends_at(Offset::End)?);
         let exactly_once = self.options.delivery == Delivery::ExactlyOnce;
         let of = |((&partition, &committed), (first, end)): ((&i32, &Option<i64>), (i64, i64))| {
             let (committed, from, end) = open(committed, first, end, exactly_once);
@@ -171,7 +161,7 @@ impl GroupProgress {
         Ok(partitions.iter().zip(committed).zip(first.into_iter().zip(end)).map(of).collect())
     }
 
-    fn unseen(&self, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
+    fn unseen(&self, consumer: &KafkaConsumer, topic: &str, error: KafkaError) -> TopicError {
         let why = unseen(&self.options, consumer, topic, error);
         // A member of the group needs this one; who only asks needs less.
         if let TopicError::NotAllowed { rights, .. } = &why

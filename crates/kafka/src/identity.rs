@@ -8,14 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdkafka::{
-    ClientContext,
-    client::Client,
-    error::{KafkaError, RDKafkaErrorCode},
-};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use weir_core::basis::origin::TopicId;
 
-use super::native::answers::Answers;
+use super::{context::KafkaClient, native::answers::Answers};
 
 /// How often it is looked at while a topic is read: how long records of a recreated topic may be taken for its predecessor's.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -33,7 +29,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn new<C: ClientContext>(client: &Client<C>, topic: CString) -> Result<Self, String> {
+    pub(super) fn new(client: &KafkaClient, topic: CString) -> Result<Self, String> {
         Ok(Self {
             answers: Answers::new(client)?,
             topic,
@@ -66,7 +62,7 @@ impl Identity {
     }
 
     /// Asks for the id and waits for it: from now on it is the one that is known.
-    pub(super) fn ask<C: ClientContext>(&mut self, client: &Client<C>) -> Result<TopicId, KafkaError> {
+    pub(super) fn ask(&mut self, client: &KafkaClient) -> Result<TopicId, KafkaError> {
         let failed = |code| KafkaError::AdminOp(code);
         let metadata = client.fetch_metadata(self.topic.to_str().ok(), ANSWER_TIMEOUT)?;
         self.broker = Some(metadata.orig_broker_id()).filter(|broker| *broker >= 0);
@@ -81,7 +77,7 @@ impl Identity {
     }
 
     /// Looks now and then whether the topic is another one. Never waits.
-    pub(super) fn is_another<C: ClientContext>(&mut self, client: &Client<C>) -> bool {
+    pub(super) fn is_another(&mut self, client: &KafkaClient) -> bool {
         if self.is_asked {
             let Some(answer) = self.answers.topic_id(Duration::ZERO) else { return false };
             self.is_asked = false;

@@ -8,13 +8,12 @@
 mod broker_watchdog;
 pub mod client;
 mod client_end;
-pub mod client_error_capture;
 pub mod committed;
 pub mod conflicts;
+pub mod context;
 pub mod extents;
 pub mod group_progress;
 mod identity;
-pub mod lane_context;
 pub mod limits;
 pub mod native;
 pub mod new_topics;

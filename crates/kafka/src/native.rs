@@ -20,13 +20,7 @@ use std::{
     time::Duration,
 };
 
-use rdkafka::{
-    ClientContext, TopicPartitionList, bindings as rd,
-    client::Client,
-    consumer::{BaseConsumer, Consumer, ConsumerContext},
-    error::RDKafkaErrorCode,
-    types::RDKafkaRespErr,
-};
+use rdkafka::{TopicPartitionList, bindings as rd, consumer::Consumer, error::RDKafkaErrorCode, types::RDKafkaRespErr};
 use weir_core::{
     basis::clocks::Append,
     batch::record::{RecordView, Records},
@@ -34,7 +28,11 @@ use weir_core::{
 
 use self::message::Message;
 pub use self::produce::{Run, Target, Topic, flush, produce};
-use super::{client::Reads, tokens::Token};
+use super::{
+    client::Reads,
+    context::{KafkaClient, KafkaConsumer},
+    tokens::Token,
+};
 
 /// How long an error of librdkafka may be, in bytes.
 const ERROR_BYTES: usize = 512;
@@ -46,7 +44,7 @@ fn whole_ms(wait: Duration) -> i32 {
 }
 
 /// Gives a client its next token, or tells it why there is none, which its error says then.
-pub(super) fn show_token<C: ClientContext>(client: &Client<C>, token: &Result<Token, String>) {
+pub(super) fn show_token(client: &KafkaClient, token: &Result<Token, String>) {
     let text = |text: &str| CString::new(text).map_err(|_| "the token has a NUL".to_owned());
     let set = |token: &Token| -> Result<(), String> {
         let (value, principal) = (text(&token.value)?, text(&token.principal)?);
@@ -99,7 +97,7 @@ unsafe impl Send for MessageQueue {}
 
 impl MessageQueue {
     /// A new queue of this client. It must be dropped before the client is (see `source`, which owns both).
-    pub fn new<C: ClientContext>(client: &Client<C>) -> Result<Self, String> {
+    pub fn new(client: &KafkaClient) -> Result<Self, String> {
         // SAFETY: the client is alive for the length of the call, and a queue holds a reference of its own.
         let queue = unsafe { rd::rd_kafka_queue_new(client.native_ptr()) };
         NonNull::new(queue).map(|queue| Self { queue }).ok_or_else(|| "librdkafka gave no queue".to_owned())
@@ -107,7 +105,7 @@ impl MessageQueue {
 
     /// Forwards the messages of a partition to this queue. To be called before the partition is assigned, or
     /// its first messages would be on the consumer's queue.
-    pub fn take_over<C: ClientContext>(&self, client: &Client<C>, topic: &str, partition: i32) -> Result<(), String> {
+    pub fn take_over(&self, client: &KafkaClient, topic: &str, partition: i32) -> Result<(), String> {
         let name = CString::new(topic).map_err(|_| format!("the topic name {topic:?} holds a NUL"))?;
         // SAFETY: all three are alive; the returned handle is ours and destroyed once, after the forward, which
         // keeps its own references.
@@ -131,7 +129,7 @@ impl Drop for MessageQueue {
 }
 
 /// A batch of consumed messages. It keeps their consumer alive, as librdkafka demands of messages.
-pub struct MessageBatch<C: ConsumerContext + 'static> {
+pub struct MessageBatch {
     messages: Vec<Message>,
     bytes: usize,
     largest_bytes: usize,
@@ -142,7 +140,7 @@ pub struct MessageBatch<C: ConsumerContext + 'static> {
     not_inflated: Vec<(usize, u64)>,
     reads: Reads,
     // Dropped after the messages: fields go in their order.
-    _consumer: Arc<BaseConsumer<C>>,
+    _consumer: Arc<KafkaConsumer>,
     _kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -155,9 +153,9 @@ pub struct PartitionError {
     pub code: RDKafkaErrorCode,
 }
 
-impl<C: ConsumerContext> MessageBatch<C> {
+impl MessageBatch {
     /// An empty batch for messages of this consumer.
-    pub fn new(consumer: Arc<BaseConsumer<C>>, reads: Reads) -> Self {
+    pub fn new(consumer: Arc<KafkaConsumer>, reads: Reads) -> Self {
         Self {
             reads,
             messages: Vec::new(),
@@ -271,7 +269,7 @@ impl<C: ConsumerContext> MessageBatch<C> {
     }
 }
 
-impl<C: ConsumerContext> Records for MessageBatch<C> {
+impl Records for MessageBatch {
     fn len(&self) -> usize {
         self.messages.len()
     }
@@ -327,11 +325,7 @@ pub fn metadata(list: &TopicPartitionList, place: usize) -> Option<String> {
 
 /// The first and the next offset of a partition as of the last fetch, without asking a broker; `None` where nothing was
 /// fetched yet.
-pub fn known_offsets<C: ConsumerContext>(
-    consumer: &BaseConsumer<C>,
-    topic: &CStr,
-    partition: i32,
-) -> Option<(i64, i64)> {
+pub fn known_offsets(consumer: &KafkaConsumer, topic: &CStr, partition: i32) -> Option<(i64, i64)> {
     let (mut low, mut high) = (0, 0);
     // SAFETY: the client is alive; the call fills the two only where it succeeds.
     let error = unsafe {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rdkafka::{
     Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer, ConsumerContext},
+    consumer::Consumer,
     error::{KafkaError, RDKafkaErrorCode},
     types::RDKafkaRespErr,
 };
@@ -13,15 +13,11 @@ use weir_core::{
     batch::record::Progress,
 };
 
-use super::rights::Right;
+use super::context::KafkaConsumer;
 
 /// The partitions of a topic; none where there is no such topic, and an error where it may not be seen. Waits so long for
 /// an answer.
-pub(super) fn partitions_of<C: ConsumerContext>(
-    consumer: &BaseConsumer<C>,
-    topic: &str,
-    wait: Duration,
-) -> Result<Vec<i32>, KafkaError> {
+pub(super) fn partitions_of(consumer: &KafkaConsumer, topic: &str, wait: Duration) -> Result<Vec<i32>, KafkaError> {
     let metadata = consumer.fetch_metadata(Some(topic), wait)?;
     // Else a topic that may not be seen would be one that is not there.
     let denied = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
@@ -31,15 +27,9 @@ pub(super) fn partitions_of<C: ConsumerContext>(
     Ok(metadata.topics().iter().flat_map(|topic| topic.partitions()).map(|partition| partition.id()).collect())
 }
 
-/// The right that is missing where a topic cannot be read, if that is why.
-pub(super) fn right_to_read(error: &KafkaError, topic: &str) -> Option<Right> {
-    let denied = error.rdkafka_error_code() == Some(RDKafkaErrorCode::TopicAuthorizationFailed);
-    denied.then(|| Right::ReadTopic(topic.to_owned()))
-}
-
 /// The first offset of each partition whose record is of this time or later, where there is one.
-pub(super) fn offsets_at<C: ConsumerContext>(
-    consumer: &BaseConsumer<C>,
+pub(super) fn offsets_at(
+    consumer: &KafkaConsumer,
     topic: &str,
     partitions: &[i32],
     time: Time,
@@ -48,34 +38,23 @@ pub(super) fn offsets_at<C: ConsumerContext>(
     list_offsets(consumer, topic, partitions, Offset::Offset(time.millis().max(0)), wait)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Logical {
-    /// The first offset that is still there.
-    Earliest,
-    /// The offset behind the last record that a reader sees.
-    Latest,
-}
-
-pub(super) fn ends<C: ConsumerContext>(
-    consumer: &BaseConsumer<C>,
+/// `Beginning`: the first offset of each partition that is still there; `End`: the one behind the last record that a reader sees.
+pub(super) fn ends(
+    consumer: &KafkaConsumer,
     topic: &str,
     partitions: &[i32],
-    which: Logical,
+    which: Offset,
     wait: Duration,
 ) -> Result<Vec<i64>, KafkaError> {
-    let asked = match which {
-        Logical::Earliest => Offset::Beginning,
-        Logical::Latest => Offset::End,
-    };
-    let found = list_offsets(consumer, topic, partitions, asked, wait)?;
+    let found = list_offsets(consumer, topic, partitions, which, wait)?;
     let found: Option<Vec<i64>> = found.into_iter().collect();
     // A broker that does not say has no leader for it now.
     found.ok_or(KafkaError::OffsetFetch(RDKafkaErrorCode::LeaderNotAvailable))
 }
 
 /// Asks brokers for an offset of each partition: a time's in milliseconds, or an end.
-fn list_offsets<C: ConsumerContext>(
-    consumer: &BaseConsumer<C>,
+fn list_offsets(
+    consumer: &KafkaConsumer,
     topic: &str,
     partitions: &[i32],
     of: Offset,
@@ -85,15 +64,36 @@ fn list_offsets<C: ConsumerContext>(
     for &partition in partitions {
         asked.add_partition_offset(topic, partition, of)?;
     }
-    let answered = consumer.offsets_for_times(asked, wait)?;
-    let of = |partition: i32| match answered.find_partition(topic, partition) {
+    offsets_in(&consumer.offsets_for_times(asked, wait)?, topic, partitions)
+}
+
+/// The offset that an answer has of each partition.
+pub(super) fn offsets_in(
+    answer: &TopicPartitionList,
+    topic: &str,
+    partitions: &[i32],
+) -> Result<Vec<Option<i64>>, KafkaError> {
+    let of = |&partition: &i32| match answer.find_partition(topic, partition) {
         None => Ok(None),
-        Some(element) => {
-            element.error()?;
-            Ok(next(element.offset()))
-        }
+        Some(element) => element.error().map(|()| next(element.offset())),
     };
-    partitions.iter().map(|&partition| of(partition)).collect()
+    partitions.iter().map(of).collect()
+}
+
+/// Partitions of a topic, without offsets.
+pub(super) fn bare_list(topic: &str, partitions: &[i32]) -> TopicPartitionList {
+    let mut list = TopicPartitionList::with_capacity(partitions.len());
+    partitions.iter().for_each(|partition| _ = list.add_partition(topic, *partition));
+    list
+}
+
+/// Partitions of a topic, each with an offset.
+pub(super) fn placed_list(topic: &str, places: &[(i32, i64)]) -> Result<TopicPartitionList, KafkaError> {
+    let mut list = TopicPartitionList::with_capacity(places.len());
+    for &(partition, offset) in places {
+        list.add_partition_offset(topic, partition, Offset::Offset(offset))?;
+    }
+    Ok(list)
 }
 
 /// The number of an offset, which has none where there is nothing.

@@ -18,7 +18,7 @@ use weir_core::{
 
 use super::{
     client::{KafkaOptions, WheelTopics},
-    lane_context::{FailedDelivery, LaneContext},
+    context::{FailedDelivery, KafkaContext},
     native::{self, MessageBatch, Run, Target, Topic},
     produce_rounds::{Addressed, ProduceRound, ProduceRounds, RoundSize},
 };
@@ -33,7 +33,7 @@ const RECORD_BYTES: usize = 40;
 /// The partition of librdkafka's that stands for the one that its partitioner finds.
 const BY_KEY: i32 = -1;
 
-type Producing = BaseProducer<LaneContext>;
+type Producing = BaseProducer<KafkaContext>;
 
 #[derive(Debug)]
 pub enum Unsent {
@@ -124,7 +124,7 @@ pub struct OutputTopics {
     round: RoundSize,
 }
 
-type Batch<'b> = (&'b MessageBatch<LaneContext>, &'b [Output]);
+type Batch<'b> = (&'b MessageBatch, &'b [Output]);
 
 impl OutputTopics {
     /// The output topics of these options.
@@ -269,7 +269,7 @@ const fn setting(to: Destination) -> &'static str {
 }
 
 /// What an output takes of a request, in bytes; rather too much.
-fn bytes_of(records: &MessageBatch<LaneContext>, index: usize, output: &Output) -> u64 {
+fn bytes_of(records: &MessageBatch, index: usize, output: &Output) -> u64 {
     (output.content_bytes(&records.get(index), records.bytes_beside_value(index)) + RECORD_BYTES) as u64
 }
 

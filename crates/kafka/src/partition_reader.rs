@@ -11,7 +11,7 @@ use std::{
 use rdkafka::{
     Offset, TopicPartitionList,
     config::ClientConfig,
-    consumer::{BaseConsumer, Consumer},
+    consumer::Consumer,
     error::{KafkaError, RDKafkaErrorCode},
 };
 use weir_core::batch::record::{RecordView, Records as _};
@@ -20,9 +20,10 @@ use self::reached::Reached;
 use super::{
     client::{KafkaOptions, Reads, not_made},
     client_end::drop_elsewhere,
+    context::KafkaConsumer,
     extents::{ReadError, Span},
-    lane_context::LaneContext,
     native::{self, MessageBatch, MessageQueue, PartitionError},
+    offsets::bare_list,
     rights::Right,
     tokens::make,
     topics::TopicError,
@@ -45,13 +46,13 @@ const READ_AHEAD_KBYTES: usize = 16_384;
 const LEAST_READ_AHEAD_KBYTES: usize = 256;
 
 /// Records of one or several partitions, in the order of each.
-pub type PartitionBatch = MessageBatch<LaneContext>;
+pub type PartitionBatch = MessageBatch;
 
 /// Reads spans of one topic: what is committed of them.
 pub struct PartitionReader {
     // Fields are dropped in their order: queues before the consumer.
     queues: Vec<PartitionQueue>,
-    consumer: Arc<BaseConsumer<LaneContext>>,
+    consumer: Arc<KafkaConsumer>,
     closing: Arc<Closing>,
     topic: String,
     reached: Reached,
@@ -67,7 +68,7 @@ struct PartitionQueue {
 }
 
 /// Closes a consumer when neither its reader nor a batch is left, without waiting for it.
-struct Closing(Option<Arc<BaseConsumer<LaneContext>>>);
+struct Closing(Option<Arc<KafkaConsumer>>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
@@ -95,10 +96,6 @@ fn settings(options: &KafkaOptions, read_ahead_kbytes: usize) -> ClientConfig {
     config
 }
 
-fn client(error: &KafkaError) -> ReadError {
-    TopicError::Client(not_made(error)).into()
-}
-
 impl PartitionReader {
     /// Begins to read, all spans into one queue. One that is empty is not read.
     pub fn new(options: &KafkaOptions, topic: &str, spans: &[Span]) -> Result<Self, ReadError> {
@@ -113,8 +110,8 @@ impl PartitionReader {
     fn begin(options: &KafkaOptions, topic: &str, spans: &[Span], spans_a_queue: usize) -> Result<Self, ReadError> {
         let queues = spans.chunks(spans_a_queue).len().max(1);
         let read_ahead_kbytes = (READ_AHEAD_KBYTES / queues).max(LEAST_READ_AHEAD_KBYTES);
-        let consumer = make(&settings(options, read_ahead_kbytes), LaneContext::of(options));
-        let consumer: Arc<BaseConsumer<LaneContext>> = Arc::new(consumer.map_err(|error| client(&error))?);
+        let consumer = make(&settings(options, read_ahead_kbytes), options, Consumer::client);
+        let consumer: Arc<KafkaConsumer> = Arc::new(consumer.map_err(TopicError::Client)?);
         native::inflate::bound(options.inflated_bytes(), options.answer_bytes());
         let closing = Arc::new(Closing(Some(Arc::clone(&consumer))));
         let (topic, reached) = (topic.to_owned(), Reached::of(spans));
@@ -126,7 +123,7 @@ impl PartitionReader {
             reader.queues.push(queue);
         }
         if assigned.count() > 0 {
-            reader.consumer.assign(&assigned).map_err(|error| client(&error))?;
+            reader.consumer.assign(&assigned).map_err(|error| TopicError::Client(not_made(&error)))?;
         }
         Ok(reader)
     }
@@ -313,11 +310,7 @@ impl PartitionReader {
         if ended.is_empty() || !self.reached.is_any_open() {
             return;
         }
-        let mut list = TopicPartitionList::with_capacity(ended.len());
-        for partition in ended {
-            list.add_partition(&self.topic, partition);
-        }
-        if let Err(error) = self.consumer.incremental_unassign(&list) {
+        if let Err(error) = self.consumer.incremental_unassign(&bare_list(&self.topic, &ended)) {
             tracing::warn!(%error, "partitions of {} are fetched on behind what is read of them", self.topic);
         }
     }

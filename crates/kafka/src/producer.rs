@@ -14,8 +14,8 @@ use rdkafka::{
 use weir_core::ports::{CommitError, CommitTimes};
 
 use super::{
-    client::{self, Delivery, KafkaOptions, TRANSACTION_TIMEOUT},
-    lane_context::{FailedDelivery, LaneContext},
+    client::{Delivery, KafkaOptions, TRANSACTION_TIMEOUT},
+    context::{FailedDelivery, KafkaContext},
     limits, native, offsets,
     output_topics::{OutputTopics, Unsent},
     rights::Rights,
@@ -49,7 +49,7 @@ enum State {
 pub struct LaneProducer {
     // Dropped before the producer: fields go in their order.
     output_topics: OutputTopics,
-    producer: BaseProducer<LaneContext>,
+    producer: BaseProducer<KafkaContext>,
     delivery: Delivery,
     state: State,
     opened: Instant,
@@ -66,8 +66,8 @@ impl LaneProducer {
     pub fn make(options: &KafkaOptions, lane: usize) -> Result<Self, String> {
         let edition = options.files.edition();
         let made_for = options.written().into_iter().map(|(to, topic)| (topic, options.limits.get(to))).collect();
-        let producer: BaseProducer<LaneContext> = make(&options.producer(lane), LaneContext::of(options))
-            .map_err(|error| format!("the Kafka producer cannot be made: {}", client::not_made(&error)))?;
+        let producer: BaseProducer<KafkaContext> = make(&options.producer(lane), options, Producer::client)
+            .map_err(|reason| format!("the Kafka producer cannot be made: {reason}"))?;
         Ok(Self {
             output_topics: OutputTopics::new(&producer, options)?,
             producer,

@@ -21,7 +21,6 @@ use weir_core::{
 
 use super::{
     client::{KafkaOptions, TRANSACTION_TIMEOUT},
-    lane_context::LaneContext,
     native::MessageBatch,
     producer::{INIT_TIMEOUT, LaneProducer},
     source::Membership,
@@ -39,7 +38,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(RECOVERY_WATCHDOG.as_secs() - 
 /// How often a producer that has nothing to commit is polled: librdkafka may want its next token.
 const IDLE_POLL: Duration = Duration::from_secs(1);
 
-pub(super) type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
+pub(super) type KafkaJob = Job<MessageBatch, Membership>;
 
 enum CommitterCommand {
     Commit(Box<KafkaJob>),
@@ -174,7 +173,7 @@ impl KafkaSink {
     }
 }
 
-impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
+impl Sink<MessageBatch, Membership> for KafkaSink {
     fn submit(&mut self, job: KafkaJob) {
         self.task = Task::Commit(Instant::now());
         if let Some(committer) = &self.committer

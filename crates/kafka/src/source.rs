@@ -2,12 +2,10 @@
 
 mod first_start;
 mod holding;
-mod lag;
-mod put_back;
+mod places;
 mod queues;
 mod rejoin;
 mod starts;
-mod unread;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,8 +15,8 @@ use std::{
 };
 
 use rdkafka::{
-    Message, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer, ConsumerGroupMetadata},
+    Message, Offset, TopicPartitionList,
+    consumer::{Consumer, ConsumerGroupMetadata},
     error::KafkaError,
 };
 use weir_core::{
@@ -30,11 +28,10 @@ use weir_core::{
 use self::{queues::Queues, starts::OnDeleted};
 use super::{
     broker_watchdog::BrokerWatchdog,
-    client::{self, KafkaOptions},
+    client::KafkaOptions,
+    context::{KafkaConsumer, Pending},
     identity::Identity,
-    lane_context::{LaneContext, Pending},
     native::{self, MessageBatch, answers::Generation},
-    offsets::Logical,
     read_before::Earlier,
     rights::Rights,
     tokens::make,
@@ -59,7 +56,7 @@ const LEAST_RECORD_BYTES: usize = 128 * 1024;
 /// coordinator. Not the one at the time of the commit: the group may have moved on, and what was read under one generation is not for
 /// the next one.
 pub struct Membership {
-    pub(super) consumer: Arc<BaseConsumer<LaneContext>>,
+    pub(super) consumer: Arc<KafkaConsumer>,
     pub(super) metadata: Arc<ConsumerGroupMetadata>,
     pub(super) topic: TopicId,
 }
@@ -70,7 +67,7 @@ pub struct KafkaSource {
     watchdog: BrokerWatchdog,
     queues: Queues,
     identity: Identity,
-    consumer: Arc<BaseConsumer<LaneContext>>,
+    consumer: Arc<KafkaConsumer>,
     topic: String,
     topic_name: CString,
     options: KafkaOptions,
@@ -108,10 +105,8 @@ impl KafkaSource {
     /// Joins the group.
     pub fn join(options: &KafkaOptions) -> Result<Self, SourceError> {
         let edition = options.files.edition();
-        let consumer: BaseConsumer<LaneContext> =
-            make(&options.consumer(), LaneContext::of(options)).map_err(|error| {
-                SourceError::Fatal(format!("the Kafka consumer cannot be made: {}", client::not_made(&error)))
-            })?;
+        let consumer: KafkaConsumer = make(&options.consumer(), options, Consumer::client)
+            .map_err(|reason| SourceError::Fatal(format!("the Kafka consumer cannot be made: {reason}")))?;
         native::inflate::bound(options.inflated_bytes(), options.answer_bytes());
         let topic_name = CString::new(options.intents.as_str())
             .map_err(|_| SourceError::Fatal("kafka.intents holds a NUL".to_owned()))?;
@@ -236,7 +231,7 @@ fn temporary(what: &str, error: &KafkaError) -> SourceError {
 }
 
 impl Source for KafkaSource {
-    type Batch = MessageBatch<LaneContext>;
+    type Batch = MessageBatch;
     type Membership = Membership;
 
     fn batch(&self) -> Self::Batch {
@@ -259,7 +254,7 @@ impl Source for KafkaSource {
         self.revoke_if_outdated();
         if self.earlier.is_due(Instant::now()) {
             let partitions: Vec<i32> = self.assigned.elements().iter().map(|element| element.partition()).collect();
-            let ends = self.ends(&partitions, Logical::Latest).map(|ends| partitions.into_iter().zip(ends).collect());
+            let ends = self.ends(&partitions, Offset::End).map(|ends| partitions.into_iter().zip(ends).collect());
             self.earlier.note(ends, Instant::now());
         }
         if self.polled_at.elapsed() >= FROZEN_AFTER

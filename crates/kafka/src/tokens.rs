@@ -6,17 +6,13 @@
 
 use std::{error::Error, fmt, sync::Arc};
 
-use rdkafka::{
-    ClientConfig, ClientContext,
-    admin::AdminClient,
-    client::{Client, OAuthToken},
-    config::FromClientConfigAndContext,
-    consumer::{BaseConsumer, Consumer, ConsumerContext},
-    error::KafkaResult,
-    producer::{BaseProducer, NoCustomPartitioner, Producer, ProducerContext},
-};
+use rdkafka::{ClientConfig, client::OAuthToken, config::FromClientConfigAndContext};
 
-use super::native;
+use super::{
+    client::{KafkaOptions, not_made},
+    context::{KafkaClient, KafkaContext},
+    native,
+};
 
 /// What lets a client in for a while; the value is never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -55,10 +51,6 @@ impl Tokens for NoToken {
 
 pub(super) type TokenSource = Option<Arc<dyn Tokens>>;
 
-pub(super) trait ShowsTokens: ClientContext {
-    fn tokens(&self) -> &TokenSource;
-}
-
 /// The settings of a client, which has no others yet, so that it shows tokens where there are some.
 pub(super) fn settings(source: &TokenSource) -> ClientConfig {
     let mut config = ClientConfig::new();
@@ -75,39 +67,19 @@ pub(super) fn next(source: &TokenSource) -> Result<OAuthToken, Box<dyn Error>> {
     Ok(OAuthToken { token: token.value, principal_name: token.principal, lifetime_ms: token.expires_ms })
 }
 
-pub(super) trait HasClient<C: ClientContext> {
-    fn client_of(&self) -> &Client<C>;
-}
-
-impl<C: ConsumerContext> HasClient<C> for BaseConsumer<C> {
-    fn client_of(&self) -> &Client<C> {
-        self.client()
-    }
-}
-
-impl<C: ProducerContext<NoCustomPartitioner>> HasClient<C> for BaseProducer<C> {
-    fn client_of(&self) -> &Client<C> {
-        self.client()
-    }
-}
-
-impl<C: ClientContext> HasClient<C> for AdminClient<C> {
-    fn client_of(&self) -> &Client<C> {
-        self.inner()
-    }
-}
-
-/// Makes a client of these settings; one that shows tokens has its first. Where there is none, the client is made all the same, and
-/// its error says why it is not let in.
-pub(super) fn make<C, T>(config: &ClientConfig, context: C) -> KafkaResult<T>
-where
-    C: ShowsTokens,
-    T: FromClientConfigAndContext<C> + HasClient<C>,
-{
-    let made: T = config.create_with_context(context)?;
-    let client = made.client_of();
-    if let Some(source) = client.context().tokens() {
-        native::show_token(client, &source.token());
+/// Makes a client of these settings, which librdkafka knows by what `client_of` gives; one that shows tokens has its first. Where there is
+/// none, the client is made all the same, and its error says why it is not let in.
+///
+/// # Errors
+/// Why it cannot be made, without the values of its properties.
+pub(super) fn make<T: FromClientConfigAndContext<KafkaContext>>(
+    config: &ClientConfig,
+    options: &KafkaOptions,
+    client_of: fn(&T) -> &KafkaClient,
+) -> Result<T, String> {
+    let made: T = config.create_with_context(KafkaContext::of(options)).map_err(|error| not_made(&error))?;
+    if let Some(source) = &options.tokens {
+        native::show_token(client_of(&made), &source.token());
     }
     Ok(made)
 }

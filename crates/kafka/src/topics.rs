@@ -5,17 +5,17 @@ use std::{collections::BTreeMap, ffi::CString, time::Duration};
 use rdkafka::{
     ClientConfig,
     admin::AdminClient,
-    consumer::{BaseConsumer, Consumer},
+    consumer::Consumer,
     error::{KafkaError, RDKafkaErrorCode},
     metadata::Metadata,
 };
 use weir_core::{basis::origin::Topic, deferral::wheel::Ring};
 
 use super::{
-    client::{KafkaOptions, not_made},
-    client_error_capture::ClientErrorCapture,
+    client::KafkaOptions,
+    context::{KafkaConsumer, KafkaContext},
     identity::Identity,
-    offsets::{partitions_of, right_to_read},
+    offsets::partitions_of,
     rights::{Right, Rights},
     tokens::make,
     topic_settings::KeepsTooLittle,
@@ -157,13 +157,17 @@ pub(super) fn visible(options: &KafkaOptions) -> Result<Partitions, TopicError> 
     all_known(options, &asking(options, &options.client())?)
 }
 
-fn all_known(options: &KafkaOptions, consumer: &Asking) -> Result<Partitions, TopicError> {
+fn all_known(options: &KafkaOptions, consumer: &KafkaConsumer) -> Result<Partitions, TopicError> {
     let metadata = metadata(options, consumer, None)?;
     Ok(metadata.topics().iter().map(|topic| (topic.name().to_owned(), topic.partitions().len())).collect())
 }
 
 /// What brokers know of themselves, and of a topic or of all that this user may see.
-pub(super) fn metadata(options: &KafkaOptions, consumer: &Asking, topic: Option<&str>) -> Result<Metadata, TopicError> {
+pub(super) fn metadata(
+    options: &KafkaOptions,
+    consumer: &KafkaConsumer,
+    topic: Option<&str>,
+) -> Result<Metadata, TopicError> {
     consumer.fetch_metadata(topic, ANSWER_TIMEOUT).map_err(|error| unanswered(options, consumer, error))
 }
 
@@ -184,7 +188,7 @@ pub fn verify(options: &KafkaOptions) -> Result<Partitions, TopicError> {
 }
 
 /// The rights on those of these topics that are not listed because this user may not see them.
-fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Result<Vec<Right>, TopicError> {
+fn hidden(options: &KafkaOptions, consumer: &KafkaConsumer, topics: &[String]) -> Result<Vec<Right>, TopicError> {
     let mut rights = Vec::new();
     for topic in topics {
         let metadata = metadata(options, consumer, Some(topic))?;
@@ -199,23 +203,21 @@ fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Resul
     Ok(rights)
 }
 
-pub(super) type Asking = BaseConsumer<ClientErrorCapture>;
-
 /// A client that asks. It fetches nothing, so its fetches are bounded as goes together with whatever the properties say of them.
-pub(super) fn asking(options: &KafkaOptions, config: &ClientConfig) -> Result<Asking, TopicError> {
+pub(super) fn asking(options: &KafkaOptions, config: &ClientConfig) -> Result<KafkaConsumer, TopicError> {
     let mut config = config.clone();
     options.bound_fetches(&mut config, options.span_fetch_bytes());
-    make(&config, ClientErrorCapture::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
+    make(&config, options, Consumer::client).map_err(TopicError::Client)
 }
 
 /// Handles what librdkafka logs, which waits in a queue until somebody polls.
-pub(super) fn handle_events(consumer: &Asking) {
+pub(super) fn handle_events(consumer: &KafkaConsumer) {
     for _ in 0..MAX_EVENTS {
         let _ = consumer.poll(Duration::ZERO);
     }
 }
 
-pub(super) fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> TopicError {
+pub(super) fn unanswered(options: &KafkaOptions, consumer: &KafkaConsumer, error: KafkaError) -> TopicError {
     handle_events(consumer);
     let (brokers, capture) = (options.brokers.clone(), consumer.context());
     let denied = [error.rdkafka_error_code(), capture.denied()].into_iter().flatten();
@@ -260,13 +262,13 @@ pub fn identify(options: &KafkaOptions, topic: &str) -> Result<(Topic, Vec<i32>)
     if partitions.is_empty() { Err(missing()) } else { Ok((Topic { id, ..topic.into() }, partitions)) }
 }
 
-pub(super) fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
-    match right_to_read(&error, topic) {
-        Some(right) => not_allowed(options, vec![right]),
-        None => unanswered(options, consumer, error),
+pub(super) fn unseen(options: &KafkaOptions, consumer: &KafkaConsumer, topic: &str, error: KafkaError) -> TopicError {
+    if error.rdkafka_error_code() == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
+        return not_allowed(options, vec![Right::ReadTopic(topic.to_owned())]);
     }
+    unanswered(options, consumer, error)
 }
 
-pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<ClientErrorCapture>, TopicError> {
-    make(&options.client(), ClientErrorCapture::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
+pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<KafkaContext>, TopicError> {
+    make(&options.client(), options, AdminClient::inner).map_err(TopicError::Client)
 }

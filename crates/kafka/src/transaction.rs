@@ -6,8 +6,8 @@ use rdkafka::{
 };
 
 use super::{
-    client::{KafkaOptions, not_made},
-    lane_context::LaneContext,
+    client::KafkaOptions,
+    context::KafkaContext,
     producer::INIT_TIMEOUT,
     rights::{Right, Rights},
     tokens::make,
@@ -33,8 +33,7 @@ pub fn try_one(options: &KafkaOptions) -> Result<String, TopicError> {
     let id = format!("{prefix}check");
     let mut config = options.producer(0);
     config.set("transactional.id", &id);
-    let producer: BaseProducer<LaneContext> =
-        make(&config, LaneContext::of(options)).map_err(|error| TopicError::Client(not_made(&error)))?;
+    let producer: BaseProducer<KafkaContext> = make(&config, options, Producer::client).map_err(TopicError::Client)?;
     let opened = producer
         .init_transactions(INIT_TIMEOUT)
         .and_then(|()| producer.begin_transaction())

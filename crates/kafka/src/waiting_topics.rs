@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use rdkafka::{
+    Offset,
     consumer::Consumer as _,
     error::{KafkaError, RDKafkaErrorCode},
 };
@@ -19,7 +20,7 @@ use super::{
     group_progress::GroupProgress,
     native::answers::{Answers, Generation},
     new_topics::{self, Holds, NewTopics},
-    offsets::{self, Logical},
+    offsets,
     topic_settings::{self, KeepsTooLittle, TopicSettings},
     topics::{self, ANSWER_TIMEOUT, TopicError, asking, blocking, unanswered, unseen},
 };
@@ -134,8 +135,8 @@ fn begin_one(waiting: &KafkaOptions) -> Result<(), TopicError> {
         let ends = offsets::ends(&consumer, &waiting.intents, &partitions, which, ANSWER_TIMEOUT);
         ends.map_err(|error| unseen(waiting, &consumer, &waiting.intents, error))
     };
-    let first = ends(Logical::Earliest)?;
-    if first != ends(Logical::Latest)? {
+    let first = ends(Offset::Beginning)?;
+    if first != ends(Offset::End)? {
         // The lane says where it begins there: the group may have lost its offsets.
         return Ok(());
     }

@@ -7,12 +7,11 @@ use std::{
     time::Duration,
 };
 
-use rdkafka::{
-    ClientContext, TopicPartitionList, bindings as rd, client::Client, error::RDKafkaErrorCode, types::RDKafkaRespErr,
-};
+use rdkafka::{TopicPartitionList, bindings as rd, error::RDKafkaErrorCode, types::RDKafkaRespErr};
 use weir_core::basis::origin::TopicId;
 
 use super::{MessageQueue, whole_ms};
+use crate::context::KafkaClient;
 
 /// A queue for answers. It must be dropped before its client is.
 pub struct Answers(MessageQueue);
@@ -25,7 +24,7 @@ impl Generation {
     /// In no group.
     pub const NONE: Self = Self(None);
 
-    pub fn now<C: ClientContext>(client: &Client<C>) -> Self {
+    pub fn now(client: &KafkaClient) -> Self {
         // SAFETY: the client is alive; what it gives is null or ours, and is destroyed once.
         unsafe {
             let metadata = rd::rd_kafka_consumer_group_metadata(client.native_ptr());
@@ -60,7 +59,7 @@ impl Drop for Event {
 pub(super) struct RequestOptions(*mut rd::rd_kafka_AdminOptions_t);
 
 impl RequestOptions {
-    pub(super) fn new<C: ClientContext>(client: &Client<C>, of: rd::rd_kafka_admin_op_t, wait: Duration) -> Self {
+    pub(super) fn new(client: &KafkaClient, of: rd::rd_kafka_admin_op_t, wait: Duration) -> Self {
         // SAFETY: the client is alive; the options are ours. Without room for its text an error is left out.
         unsafe {
             let options = rd::rd_kafka_AdminOptions_new(client.native_ptr(), of);
@@ -100,19 +99,13 @@ pub(super) fn outcome(error: RDKafkaRespErr) -> Result<(), RDKafkaErrorCode> {
 
 impl Answers {
     /// A new queue of this client.
-    pub fn new<C: ClientContext>(client: &Client<C>) -> Result<Self, String> {
+    pub fn new(client: &KafkaClient) -> Result<Self, String> {
         MessageQueue::new(client).map(Self)
     }
 
     /// Asks a broker for the id of a topic; [`Answers::topic_id`] has the answer, an error after so long. Without a broker
     /// librdkafka asks the controller: one that it may not reach, and that its mock cluster does not have.
-    pub fn ask_topic_id<C: ClientContext>(
-        &self,
-        client: &Client<C>,
-        topic: &CStr,
-        broker: Option<i32>,
-        wait: Duration,
-    ) {
+    pub fn ask_topic_id(&self, client: &KafkaClient, topic: &CStr, broker: Option<i32>, wait: Duration) {
         let mut names = [topic.as_ptr()];
         let options = RequestOptions::new(client, rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS, wait);
         if let Some(broker) = broker {
@@ -137,9 +130,9 @@ impl Answers {
     ///
     /// # Errors
     /// The broker does not take one of them, or has not answered within so long.
-    pub fn commit<C: ClientContext>(
+    pub fn commit(
         &self,
-        client: &Client<C>,
+        client: &KafkaClient,
         (offsets, of): (&TopicPartitionList, Generation),
         wait: Duration,
     ) -> Result<(), RDKafkaErrorCode> {

@@ -8,13 +8,13 @@ use std::{
 };
 
 use rdkafka::{
-    ClientContext, TopicPartitionList,
+    TopicPartitionList,
     bindings::{self as rd, rd_kafka_consumer_group_state_t as State},
-    client::Client,
     error::RDKafkaErrorCode,
 };
 
 use super::answers::{Answers, Event, RequestOptions, outcome};
+use crate::context::KafkaClient;
 
 /// Whether a member has partitions, by its group's coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub enum Holding {
 
 impl Answers {
     /// Whether this client has exactly these partitions in its group. Blocks, for so long at the most.
-    pub fn holding<C: ClientContext>(
+    pub fn holding(
         &self,
-        client: &Client<C>,
+        client: &KafkaClient,
         (group, partitions): (&CStr, &TopicPartitionList),
         wait: Duration,
     ) -> Result<Holding, RDKafkaErrorCode> {

@@ -9,16 +9,14 @@ use std::{
     time::Duration,
 };
 
-use rdkafka::{
-    ClientContext, bindings as rd, client::Client, consumer::ConsumerContext, error::RDKafkaErrorCode,
-    types::RDKafkaRespErr,
-};
+use rdkafka::{bindings as rd, error::RDKafkaErrorCode, types::RDKafkaRespErr};
 use weir_core::{
     basis::header::HeaderName,
     batch::record::{Headers as _, Kept, Output, OutputValue},
 };
 
 use super::{MessageBatch, message::Message, whole_ms};
+use crate::context::KafkaClient;
 
 /// A topic as a producer knows it: found by name once, not once a record.
 pub struct Topic {
@@ -30,7 +28,7 @@ unsafe impl Send for Topic {}
 
 impl Topic {
     /// A topic of this client. It must be dropped before the client is (see `output_topics`).
-    pub fn new<C: ClientContext>(client: &Client<C>, name: &CStr) -> Result<Self, String> {
+    pub fn new(client: &KafkaClient, name: &CStr) -> Result<Self, String> {
         // SAFETY: client and name are alive for the length of the call, which copies the name.
         let topic = unsafe { rd::rd_kafka_topic_new(client.native_ptr(), name.as_ptr(), ptr::null_mut()) };
         NonNull::new(topic).map(|topic| Self { topic }).ok_or_else(|| format!("librdkafka takes no topic {name:?}"))
@@ -162,10 +160,10 @@ pub struct Target<'t> {
 ///
 /// # Errors
 /// librdkafka's code; `QueueFull` means serve the producer and try again.
-pub fn produce<C: ClientContext, D: ConsumerContext>(
-    client: &Client<C>,
+pub fn produce(
+    client: &KafkaClient,
     to: Target<'_>,
-    (batch, index): (&MessageBatch<D>, usize),
+    (batch, index): (&MessageBatch, usize),
     output: &Output,
 ) -> Result<(), RDKafkaErrorCode> {
     let message = &batch.messages[index];
@@ -230,7 +228,7 @@ impl<'b> Run<'b> {
     }
 
     /// Adds the output that is made of message `index` of `batch`, which has no headers.
-    pub fn add<D: ConsumerContext>(&mut self, (batch, index): (&'b MessageBatch<D>, usize), value: &'b OutputValue) {
+    pub fn add(&mut self, (batch, index): (&'b MessageBatch, usize), value: &'b OutputValue) {
         let message = &batch.messages[index];
         let (raw, ((key, key_len), (payload, len))) = (message.raw(), content(message, value));
         self.records.push(rd::rd_kafka_message_t {
@@ -278,7 +276,7 @@ impl<'b> Run<'b> {
 ///
 /// Unlike the wrapper's, it wakes when the last answer comes. Delivery errors are events and must be served by
 /// polling the producer, or this never becomes true.
-pub fn flush<C: ClientContext>(client: &Client<C>, wait: Duration) -> bool {
+pub fn flush(client: &KafkaClient, wait: Duration) -> bool {
     // SAFETY: the client is alive for the length of the call.
     let error = unsafe { rd::rd_kafka_flush(client.native_ptr(), whole_ms(wait)) };
     error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR

@@ -7,18 +7,19 @@ use std::{
     time::Duration,
 };
 
-use rdkafka::{ClientContext, bindings as rd, client::Client, error::RDKafkaErrorCode};
+use rdkafka::{bindings as rd, error::RDKafkaErrorCode};
 
 use super::answers::{Answers, Event, RequestOptions, outcome};
+use crate::context::KafkaClient;
 
 /// The settings of a topic or broker by name, or why the broker does not tell them.
 pub type Told = Result<Vec<(String, String)>, RDKafkaErrorCode>;
 
 impl Answers {
     /// Asks a broker for the settings of topics, the defaults included. Blocks, for so long at the most.
-    pub fn topic_settings<C: ClientContext>(
+    pub fn topic_settings(
         &self,
-        client: &Client<C>,
+        client: &KafkaClient,
         topics: &[CString],
         wait: Duration,
     ) -> Result<Vec<(String, Told)>, RDKafkaErrorCode> {
@@ -26,21 +27,16 @@ impl Answers {
     }
 
     /// Asks a broker for its own settings. Blocks, for so long at the most.
-    pub fn broker_settings<C: ClientContext>(
-        &self,
-        client: &Client<C>,
-        broker: i32,
-        wait: Duration,
-    ) -> Result<Told, RDKafkaErrorCode> {
+    pub fn broker_settings(&self, client: &KafkaClient, broker: i32, wait: Duration) -> Result<Told, RDKafkaErrorCode> {
         let name = CString::new(broker.to_string()).unwrap_or_default();
         let of = rd::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_BROKER;
         let mut told = self.described(client, (of, &[name]), wait)?;
         told.pop().map(|(_, settings)| settings).ok_or(RDKafkaErrorCode::Unknown)
     }
 
-    fn described<C: ClientContext>(
+    fn described(
         &self,
-        client: &Client<C>,
+        client: &KafkaClient,
         (of, names): (rd::rd_kafka_ResourceType_t, &[CString]),
         wait: Duration,
     ) -> Result<Vec<(String, Told)>, RDKafkaErrorCode> {

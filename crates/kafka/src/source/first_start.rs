@@ -4,13 +4,15 @@
 //! invariant: at a first start the member that has the first partition commits where all partitions start, in one request; the others
 //! wait for it. So a partition without an offset, where the first one has an offset, was not there at the first start.
 
+use rdkafka::Offset;
+
 use super::{
     KafkaSource, Progress, SourceError, Topic,
     starts::{Committed, OFFSETS_TIMEOUT},
 };
 use crate::{
     client::OffsetReset,
-    offsets::{Logical, partitions_of},
+    offsets::{bare_list, partitions_of},
 };
 
 /// The first partition of any topic.
@@ -36,7 +38,7 @@ impl KafkaSource {
         asked.extend(missing);
         asked.sort_unstable();
         asked.dedup();
-        let Committed { mut starts, is_of_another, .. } = self.committed(&self.list(&asked), topic)?;
+        let Committed { mut starts, is_of_another, .. } = self.committed(&bare_list(&self.topic, &asked), topic)?;
         if starts.is_empty() && !is_of_another {
             if has_first {
                 return self.first_start(topic, (missing, &asked)).await;
@@ -62,7 +64,7 @@ impl KafkaSource {
         self.refuse_what_was_lost(topic, all).await?;
         // What a recreated topic holds was published when the group was reading already.
         let is_recreated = self.identity.is_recreated() || self.has_read_predecessor(topic).await?;
-        let which = if is_recreated { Logical::Earliest } else { Logical::Latest };
+        let which = if is_recreated { Offset::Beginning } else { Offset::End };
         let mut starts = self.commit_starts(topic, all, self.ends(all, which)?)?;
         starts.retain(|start| own.contains(&start.partition));
         Ok(starts)

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdkafka::{ClientContext, client::Client, consumer::ConsumerContext};
 use weir_core::batch::record::Records as _;
 
 use crate::{
     client::ReadOrder,
+    context::KafkaClient,
     native::{MessageBatch, MessageQueue, PartitionError},
 };
 
@@ -25,7 +25,7 @@ pub(super) enum Queues {
 }
 
 impl Queues {
-    pub(super) fn new<C: ClientContext>(client: &Client<C>, order: ReadOrder) -> Result<Self, String> {
+    pub(super) fn new(client: &KafkaClient, order: ReadOrder) -> Result<Self, String> {
         Ok(match order {
             ReadOrder::AsFetched => Self::Shared(MessageQueue::new(client)?),
             ReadOrder::ByTurns => Self::ByTurns(BTreeMap::new(), 0),
@@ -33,12 +33,7 @@ impl Queues {
     }
 
     /// See [`MessageQueue::take_over`].
-    pub(super) fn take_over<C: ClientContext>(
-        &mut self,
-        client: &Client<C>,
-        topic: &str,
-        partition: i32,
-    ) -> Result<(), String> {
+    pub(super) fn take_over(&mut self, client: &KafkaClient, topic: &str, partition: i32) -> Result<(), String> {
         match self {
             Self::Shared(queue) => queue.take_over(client, topic, partition),
             Self::ByTurns(queues, _) => {
@@ -59,12 +54,7 @@ impl Queues {
     }
 
     /// Takes at most `most` messages into a batch; waits at most `wait` for the first one.
-    pub(super) fn fill<C: ConsumerContext>(
-        &mut self,
-        batch: &mut MessageBatch<C>,
-        most: usize,
-        wait: Duration,
-    ) -> Vec<PartitionError> {
+    pub(super) fn fill(&mut self, batch: &mut MessageBatch, most: usize, wait: Duration) -> Vec<PartitionError> {
         let (queues, next) = match self {
             Self::Shared(queue) => return batch.fill(queue, most, wait),
             Self::ByTurns(queues, next) => (queues, next),

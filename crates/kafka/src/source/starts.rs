@@ -19,7 +19,7 @@ use super::{KafkaSource, Progress, SourceError, Topic, TopicId, native, temporar
 use crate::{
     client::{OffsetReset, ReadOrder, Reads},
     native::answers::Answers,
-    offsets::{self, Logical},
+    offsets::{self, placed_list},
 };
 
 /// How long one read or commit of offsets may take. It blocks the lane, which meanwhile neither serves the group nor
@@ -85,16 +85,13 @@ impl KafkaSource {
             Reads::Published | Reads::Since(_) => self.follow_retention(&topic, &mut starts)?,
             Reads::Deferred => self.pass_over_deleted(&topic, &mut starts)?,
         }
+        let places: Vec<(i32, i64)> = starts.iter().map(|start| (start.partition, start.next_offset)).collect();
         if let Some(table) = &self.table {
-            table.note(&topic, starts.iter().map(|start| (start.partition, start.next_offset)).collect());
+            table.note(&topic, places.clone());
         }
-        let mut from = TopicPartitionList::with_capacity(starts.len());
-        self.reads_from.clear();
-        for start in &starts {
-            self.reads_from.insert(start.partition, start.next_offset);
-            from.add_partition_offset(&self.topic, start.partition, Offset::Offset(start.next_offset))
-                .map_err(|error| temporary("a start offset was refused", &error))?;
-        }
+        let from =
+            placed_list(&self.topic, &places).map_err(|error| temporary("a start offset was refused", &error))?;
+        self.reads_from = places.into_iter().collect();
         self.starts = starts;
         self.identity.take_up();
         Ok(from)
@@ -196,8 +193,8 @@ impl KafkaSource {
         reset: OffsetReset,
     ) -> Result<Vec<Progress>, SourceError> {
         let to = match reset {
-            OffsetReset::Earliest => Logical::Earliest,
-            OffsetReset::Latest => Logical::Latest,
+            OffsetReset::Earliest => Offset::Beginning,
+            OffsetReset::Latest => Offset::End,
             OffsetReset::Refuse => {
                 return Err(SourceError::Fatal(format!(
                     "the group {} has no committed offset of {}, partitions {partitions:?}, and auto.offset.reset is error: \
@@ -214,7 +211,7 @@ impl KafkaSource {
         let found = offsets::offsets_at(&self.consumer, &self.topic, partitions, time, OFFSETS_TIMEOUT)
             .map_err(|error| self.unread("the offsets of a time cannot be read", &error))?;
         // A record that arrives meanwhile is behind its end as it was then.
-        let ends = if found.contains(&None) { self.ends(partitions, Logical::Latest)? } else { Vec::new() };
+        let ends = if found.contains(&None) { self.ends(partitions, Offset::End)? } else { Vec::new() };
         let ends = ends.into_iter().map(Some).chain(std::iter::repeat(None));
         let found = found.into_iter().zip(ends).filter_map(|(found, end)| found.or(end)).collect();
         self.commit_starts(topic, partitions, found)
@@ -235,7 +232,7 @@ impl KafkaSource {
         Ok(starts)
     }
 
-    pub(super) fn ends(&self, partitions: &[i32], which: Logical) -> Result<Vec<i64>, SourceError> {
+    pub(super) fn ends(&self, partitions: &[i32], which: Offset) -> Result<Vec<i64>, SourceError> {
         offsets::ends(&self.consumer, &self.topic, partitions, which, OFFSETS_TIMEOUT)
             .map_err(|error| self.unread("the first and last offsets cannot be read", &error))
     }
@@ -260,7 +257,7 @@ impl KafkaSource {
     /// bucket is the end of its transaction. There is nothing to wait for, so a bucket that has lost more is read on, too.
     fn pass_over_deleted(&self, topic: &Topic, starts: &mut [Progress]) -> Result<(), SourceError> {
         let partitions: Vec<i32> = starts.iter().map(|start| start.partition).collect();
-        let first = self.ends(&partitions, Logical::Earliest)?;
+        let first = self.ends(&partitions, Offset::Beginning)?;
         let (mut behind, mut deleted): (Vec<Progress>, u64) = (Vec::new(), 0);
         for (start, first) in starts.iter_mut().zip(first) {
             let offsets = first - start.next_offset;
@@ -301,7 +298,7 @@ impl KafkaSource {
         if stuck.is_empty() {
             return Ok(());
         }
-        let (first, end) = (self.ends(&stuck, Logical::Earliest)?, self.ends(&stuck, Logical::Latest)?);
+        let (first, end) = (self.ends(&stuck, Offset::Beginning)?, self.ends(&stuck, Offset::End)?);
         for ((&partition, first), end) in stuck.iter().zip(first).zip(end) {
             let Some(start) = starts.iter_mut().find(|start| start.partition == partition) else { continue };
             let committed = start.next_offset;

@@ -1,4 +1,5 @@
-//! The context of a lane's clients: it turns librdkafka's logs and errors into ours, and notes what the group asks for.
+//! The context of all clients: it turns librdkafka's logs and errors into ours, remembers why brokers could not be talked to, and notes
+//! what the group asks for.
 
 use std::{
     error::Error,
@@ -8,9 +9,10 @@ use std::{
     },
 };
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use rdkafka::{
     ClientContext, Message, TopicPartitionList,
-    client::OAuthToken,
+    client::{Client, OAuthToken},
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata},
     error::{KafkaError, RDKafkaErrorCode},
@@ -22,19 +24,13 @@ use rdkafka::{
 use super::{
     client::KafkaOptions,
     native::answers::Generation,
-    tokens::{self, ShowsTokens, TokenSource},
+    tokens::{self, TokenSource},
 };
 
-pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
-    match level {
-        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
-            tracing::error!(facility, "{message}");
-        }
-        RDKafkaLogLevel::Warning => tracing::warn!(facility, "{message}"),
-        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!(facility, "{message}"),
-        RDKafkaLogLevel::Debug => tracing::debug!(facility, "{message}"),
-    }
-}
+/// What librdkafka knows a client by.
+pub type KafkaClient = Client<KafkaContext>;
+/// A consumer of a lane, of a reader, or of one who only asks.
+pub type KafkaConsumer = BaseConsumer<KafkaContext>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedDelivery {
@@ -58,17 +54,22 @@ pub enum Pending {
     Revoke,
 }
 
-/// Context of a lane's clients. Its consumer's rebalances are only noted here: the lane takes them up when
-/// nothing is being committed (librdkafka lets the application answer a rebalance whenever it is ready).
+/// Context of a client. A consumer's rebalances are only noted here: the lane takes them up when nothing is being committed (librdkafka
+/// lets the application answer a rebalance whenever it is ready).
 #[derive(Default)]
-pub struct LaneContext {
-    pending: arc_swap::ArcSwap<Pending>,
+pub struct KafkaContext {
+    pending: ArcSwap<Pending>,
     closing: AtomicBool,
-    failed_delivery: arc_swap::ArcSwapOption<FailedDelivery>,
+    failed_delivery: ArcSwapOption<FailedDelivery>,
+    /// Why the last connection that failed did. librdkafka tells its log alone: a call that waits for a broker only says that its time is
+    /// up.
+    cause: ArcSwapOption<String>,
+    /// The last thing that was not allowed.
+    denied: ArcSwapOption<RDKafkaErrorCode>,
     tokens: TokenSource,
 }
 
-impl LaneContext {
+impl KafkaContext {
     pub fn of(options: &KafkaOptions) -> Self {
         Self { tokens: options.tokens.clone(), ..Self::default() }
     }
@@ -96,15 +97,32 @@ impl LaneContext {
     pub fn take_failed_delivery(&self) -> Option<FailedDelivery> {
         self.failed_delivery.swap(None).map(Arc::unwrap_or_clone)
     }
-}
 
-impl ShowsTokens for LaneContext {
-    fn tokens(&self) -> &TokenSource {
-        &self.tokens
+    /// Why the last connection that failed did, in librdkafka's words.
+    pub fn cause(&self) -> Option<String> {
+        self.cause.load().as_deref().cloned()
+    }
+
+    /// The same, where waiting cannot mend it: a wrong password, or a certificate that one of the two does not trust.
+    pub fn refusal(&self) -> Option<String> {
+        const WORDS: [&str; 4] = ["authentication error", "authentication failed", "certificate", "mechanism"];
+        self.cause().filter(|cause| WORDS.iter().any(|word| cause.to_lowercase().contains(word)))
+    }
+
+    /// The refusal that librdkafka tries to overcome by asking again, as that of a group's coordinator.
+    pub fn denied(&self) -> Option<RDKafkaErrorCode> {
+        self.denied.load().as_deref().copied()
+    }
+
+    fn note(&self, cause: &str) {
+        // "[thrd:sasl_ssl://...]: sasl_ssl://host:port/bootstrap: ...": the thread is of no use to anybody.
+        let cause =
+            cause.strip_prefix("[thrd:").and_then(|rest| rest.split_once("]: ")).map_or(cause, |(_, rest)| rest);
+        self.cause.store(Some(Arc::new(cause.to_owned())));
     }
 }
 
-impl ClientContext for LaneContext {
+impl ClientContext for KafkaContext {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
@@ -112,15 +130,32 @@ impl ClientContext for LaneContext {
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        log(level, facility, message);
+        match level {
+            RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
+                tracing::error!(facility, "{message}");
+            }
+            RDKafkaLogLevel::Warning => tracing::warn!(facility, "{message}"),
+            RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!(facility, "{message}"),
+            RDKafkaLogLevel::Debug => tracing::debug!(facility, "{message}"),
+        }
+        if facility == "FAIL" {
+            self.note(message);
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, "kafka: {reason}");
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL) => self.note(reason),
+            Some(code @ (RDKafkaErrorCode::GroupAuthorizationFailed | RDKafkaErrorCode::TopicAuthorizationFailed)) => {
+                self.denied.store(Some(Arc::new(code)))
+            }
+            _ => {}
+        }
     }
 }
 
-impl ConsumerContext for LaneContext {
+impl ConsumerContext for KafkaContext {
     fn rebalance(&self, consumer: &BaseConsumer<Self>, error: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
         if self.closing.load(Ordering::Acquire) {
             if let Err(error) = consumer.unassign() {
@@ -139,7 +174,7 @@ impl ConsumerContext for LaneContext {
     }
 }
 
-impl ProducerContext<NoCustomPartitioner> for LaneContext {
+impl ProducerContext<NoCustomPartitioner> for KafkaContext {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
