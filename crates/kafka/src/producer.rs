@@ -18,7 +18,7 @@ use super::{
     context::{FailedDelivery, KafkaContext},
     limits, native, offsets,
     output_topics::{OutputTopics, Unsent},
-    rights::Rights,
+    rights::Right,
     sink::KafkaJob,
     tokens::make,
 };
@@ -50,14 +50,13 @@ pub struct LaneProducer {
     // Dropped before the producer: fields go in their order.
     output_topics: OutputTopics,
     producer: BaseProducer<KafkaContext>,
-    delivery: Delivery,
+    lane: usize,
     state: State,
     opened: Instant,
     options: KafkaOptions,
     /// What the output topics took when the client was made, which batches by it.
     made_for: BTreeMap<String, u64>,
-    transactional_id: String,
-    rights: Rights,
+    /// The edition of the files that the client was created from.
     edition: u64,
 }
 
@@ -71,13 +70,11 @@ impl LaneProducer {
         Ok(Self {
             output_topics: OutputTopics::new(&producer, options)?,
             producer,
-            delivery: options.delivery,
+            lane,
             state: State::Ready,
             opened: Instant::now(),
             options: options.clone(),
             made_for,
-            transactional_id: options.transactional_id(lane),
-            rights: Rights::of(options, lane),
             edition,
         })
     }
@@ -87,18 +84,13 @@ impl LaneProducer {
     /// # Errors
     /// `Failed` where it may work later, `Fatal` where it is not allowed.
     pub fn start(mut self) -> Result<Self, CommitError> {
-        match self.delivery {
+        match self.options.delivery {
             Delivery::AtLeastOnce => Ok(self),
             Delivery::ExactlyOnce => match self.producer.init_transactions(INIT_TIMEOUT) {
                 Ok(()) => Ok(self),
                 Err(error) => Err(self.explain("start", &error)),
             },
         }
-    }
-
-    /// The edition of the files that the client was created from.
-    pub const fn edition(&self) -> u64 {
-        self.edition
     }
 
     /// Whether files of properties were replaced since the client was created.
@@ -118,7 +110,7 @@ impl LaneProducer {
             State::Spent => return None,
             State::Open => {}
         }
-        match self.delivery {
+        match self.options.delivery {
             Delivery::AtLeastOnce => return None,
             Delivery::ExactlyOnce => {}
         }
@@ -152,14 +144,14 @@ impl LaneProducer {
     pub fn commit(&mut self, job: &KafkaJob) -> Result<CommitTimes, CommitError> {
         self.opened = Instant::now();
         self.state = State::Open;
-        if self.delivery == Delivery::ExactlyOnce {
+        if self.options.delivery == Delivery::ExactlyOnce {
             self.producer.begin_transaction().map_err(|error| self.spent("begin a transaction", &error))?;
         }
         let mut times = CommitTimes::default();
         self.write(job, &mut times)?;
         let flushed = Instant::now();
         let offsets = self.offsets(job)?;
-        match self.delivery {
+        match self.options.delivery {
             Delivery::ExactlyOnce => {
                 self.producer
                     .send_offsets_to_transaction(&offsets, &job.membership.metadata, STEP_TIMEOUT)
@@ -201,7 +193,7 @@ impl LaneProducer {
     /// Why records were not delivered. A transaction that failed gives its records up as purged; its next step says why.
     fn behind(&mut self, job: &KafkaJob, error: CommitError) -> CommitError {
         let failed = matches!(error, CommitError::Failed(_) | CommitError::TooSlow(_)) && self.state == State::Open;
-        match (self.delivery, self.offsets(job)) {
+        match (self.options.delivery, self.offsets(job)) {
             (Delivery::ExactlyOnce, Ok(offsets)) if failed => {
                 let metadata = &job.membership.metadata;
                 match self.producer.send_offsets_to_transaction(&offsets, metadata, Duration::from_secs(1)) {
@@ -264,12 +256,16 @@ impl LaneProducer {
         self.explain(what, error)
     }
 
+    fn right_to_write(&self, code: RDKafkaErrorCode, topic: Option<&str>) -> Option<Right> {
+        self.options.right_to_write(self.lane, code, topic)
+    }
+
     /// What a record that was not delivered means. A client that failed as a whole gives its records up with codes that
     /// do not tell why.
     fn undelivered(&mut self, failed: &FailedDelivery, what: &str) -> CommitError {
         let fatal = self.producer.client().fatal_error();
         if let Some((code, _)) = &fatal
-            && let Some(right) = self.rights.to_write(*code, None)
+            && let Some(right) = self.right_to_write(*code, None)
         {
             return CommitError::Fatal(format!("Kafka does not let weir write: grant {right}"));
         }
@@ -282,7 +278,7 @@ impl LaneProducer {
                 self.state = State::Spent;
                 CommitError::Failed(format!("the producer failed as a whole: {message}"))
             }
-            None => match self.rights.to_write(failed.code, Some(&failed.topic)) {
+            None => match self.right_to_write(failed.code, Some(&failed.topic)) {
                 Some(right) => {
                     CommitError::Fatal(format!("{what} may not be written ({}): grant {right}", failed.code))
                 }
@@ -313,7 +309,7 @@ impl LaneProducer {
     /// The broker takes nothing from this producer any more.
     fn fenced(&mut self) -> CommitError {
         self.state = State::Spent;
-        let id = &self.transactional_id;
+        let id = self.options.transactional_id(self.lane);
         // A broker also fences a producer whose transaction it timed out: then nobody else is there.
         if self.opened.elapsed() >= TRANSACTION_TIMEOUT - Duration::from_secs(1) {
             CommitError::TooSlow(format!("the transaction of {id} timed out on the broker"))
@@ -330,12 +326,12 @@ impl LaneProducer {
         if fatal {
             self.state = State::Spent;
         }
-        let id = &self.transactional_id;
+        let id = self.options.transactional_id(self.lane);
         match error.rdkafka_error_code() {
             Some(
                 RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch,
             ) => self.fenced(),
-            code => match code.and_then(|code| self.rights.to_write(code, None)) {
+            code => match code.and_then(|code| self.right_to_write(code, None)) {
                 Some(right) => CommitError::Fatal(format!("not allowed to {what} as {id} ({error}): grant {right}")),
                 None if code.is_some_and(is_time) => CommitError::TooSlow(format!("could not {what} in time: {error}")),
                 None => CommitError::Failed(format!("could not {what}: {error}")),

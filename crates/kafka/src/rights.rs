@@ -1,7 +1,6 @@
 //! Rights at a Kafka, and which one an error says is missing.
 
 use rdkafka::error::RDKafkaErrorCode;
-use weir_core::deferral::wheel::Ring;
 
 use super::client::KafkaOptions;
 
@@ -49,51 +48,26 @@ impl std::fmt::Display for Right {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct Rights {
-    intents: String,
-    outputs: Vec<String>,
-    group: String,
-    transactional_id: String,
-}
-
-impl Rights {
-    pub fn of(options: &KafkaOptions, lane: usize) -> Self {
-        let [intents, outputs @ ..] = options.topics();
-        let approved = options.approved_topics().into_iter().skip(1);
-        let deferred = options.deferred.iter().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
-        Self {
-            intents: intents.to_owned(),
-            outputs: outputs
-                .into_iter()
-                .chain(approved)
-                .chain(deferred)
-                .chain(options.undelivered.as_deref())
-                .map(str::to_owned)
-                .collect(),
-            group: options.group.clone(),
-            transactional_id: options.transactional_id(lane),
-        }
-    }
-
+impl KafkaOptions {
     /// The right that a reader lacks, if that is what the code says.
-    pub fn to_read(&self, code: RDKafkaErrorCode) -> Option<Right> {
-        self.lacking(code, || Right::ReadTopic(self.intents.clone()))
+    pub(super) fn right_to_read(&self, code: RDKafkaErrorCode) -> Option<Right> {
+        // A reader's rights are the same in every lane.
+        self.lacking(code, 0, || Right::ReadTopic(self.intents.clone()))
     }
 
-    /// The right that a writer lacks, if that is what the code says. `topic` is the one it is about, if that is known.
-    pub fn to_write(&self, code: RDKafkaErrorCode, topic: Option<&str>) -> Option<Right> {
-        let topics = topic.map_or_else(|| self.outputs.clone(), |topic| vec![topic.to_owned()]);
-        self.lacking(code, || Right::WriteTopics(topics))
+    /// The right that the writer of a lane lacks, if that is what the code says. `topic` is the one it is about, if that is known.
+    pub(super) fn right_to_write(&self, lane: usize, code: RDKafkaErrorCode, topic: Option<&str>) -> Option<Right> {
+        let all = || self.outputs().into_iter().map(|(_, topic)| topic.to_owned()).collect();
+        self.lacking(code, lane, || Right::WriteTopics(topic.map_or_else(all, |topic| vec![topic.to_owned()])))
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
-    fn lacking(&self, code: RDKafkaErrorCode, of_topic: impl FnOnce() -> Right) -> Option<Right> {
+    fn lacking(&self, code: RDKafkaErrorCode, lane: usize, of_topic: impl FnOnce() -> Right) -> Option<Right> {
         match code {
             RDKafkaErrorCode::TopicAuthorizationFailed => Some(of_topic()),
             RDKafkaErrorCode::GroupAuthorizationFailed => Some(Right::ReadGroup(self.group.clone())),
             RDKafkaErrorCode::TransactionalIdAuthorizationFailed => {
-                Some(Right::WriteTransactionalId(self.transactional_id.clone()))
+                Some(Right::WriteTransactionalId(self.transactional_id(lane)))
             }
             RDKafkaErrorCode::ClusterAuthorizationFailed => Some(Right::IdempotentWrite),
             _ => None,

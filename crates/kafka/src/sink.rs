@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{
     sync::mpsc,
-    time::{timeout, timeout_at},
+    time::{error::Elapsed, timeout},
 };
 use weir_core::{
     batch::record::Job,
@@ -45,11 +45,8 @@ enum CommitterCommand {
     Recover,
 }
 
-enum CommitterReply {
-    Done(Result<CommitTimes, CommitError>),
-    /// With the edition of the files that the usable producer was created from.
-    Recovered(Result<u64, CommitError>),
-}
+/// How a command ended; of a recovery without times.
+type CommitterReply = Result<CommitTimes, CommitError>;
 
 /// The two ends of the channels to a committing thread.
 struct Committer {
@@ -75,7 +72,7 @@ pub struct KafkaSink {
     lane: usize,
     committer: Option<Committer>,
     task: Task,
-    /// The edition of the files that the producer was created from; `None`: none is usable.
+    /// The edition of the files that the producer was created from at the least; `None`: none is usable.
     edition: Option<u64>,
     created_before: bool,
 }
@@ -104,27 +101,31 @@ impl KafkaSink {
     /// Has another producer take the place of one whose files were replaced. Only between two jobs: a job that waited for it would
     /// become visible later than [`COMMIT_WATCHDOG`] allows.
     fn replace_if_outdated(&mut self) {
-        let is_outdated = self.edition.is_some_and(|edition| edition != self.options.files.edition());
+        let edition = self.options.files.edition();
         if self.task == Task::Nothing
-            && is_outdated
+            && self.edition.is_some_and(|of_producer| of_producer != edition)
             && let Some(committer) = &self.committer
             && committer.commands.send(CommitterCommand::Recover).is_ok()
         {
-            self.task = Task::Replacement(Instant::now());
+            (self.task, self.edition) = (Task::Replacement(Instant::now()), Some(edition));
+        }
+    }
+
+    /// The thread's reply, `None` where it has ended; an error where none comes within so long.
+    async fn reply(&mut self, wait: Duration) -> Result<Option<CommitterReply>, Elapsed> {
+        match &mut self.committer {
+            Some(committer) => timeout(wait, committer.replies.recv()).await,
+            None => Ok(None),
         }
     }
 
     async fn wait_for_commit(&mut self, since: Instant, wait: Duration) -> Settled {
-        let Some(committer) = &mut self.committer else {
-            self.task = Task::Nothing;
-            return Settled::Failed(CommitError::Failed("the committing thread is gone".to_owned()));
-        };
-        let settled = match timeout(wait, committer.replies.recv()).await {
-            Ok(Some(CommitterReply::Done(Ok(times)))) => Settled::Committed(times),
-            Ok(Some(CommitterReply::Done(Err(error)))) => Settled::Failed(error),
-            Ok(Some(CommitterReply::Recovered(_)) | None) => {
+        let settled = match self.reply(wait).await {
+            Ok(Some(Ok(times))) => Settled::Committed(times),
+            Ok(Some(Err(error))) => Settled::Failed(error),
+            Ok(None) => {
                 self.committer = None;
-                Settled::Failed(CommitError::Failed("the committing thread ended".to_owned()))
+                Settled::Failed(CommitError::Failed("the committing thread is gone".to_owned()))
             }
             Err(_) if since.elapsed() < COMMIT_WATCHDOG => return Settled::Busy,
             Err(_) => {
@@ -141,10 +142,7 @@ impl KafkaSink {
     }
 
     async fn wait_for_replacement(&mut self, since: Instant, wait: Duration) -> Settled {
-        let reply = match &mut self.committer {
-            Some(committer) => timeout(wait, committer.replies.recv()).await,
-            None => Ok(None),
-        };
+        let reply = self.reply(wait).await;
         if reply.is_err() && since.elapsed() < RECOVERY_WATCHDOG {
             return Settled::Busy;
         }
@@ -156,20 +154,17 @@ impl KafkaSink {
 
     /// A recovery has ended; without a reply, its thread is left behind.
     fn end_recovery(&mut self, reply: Option<CommitterReply>) -> Result<(), CommitError> {
-        (self.task, self.edition) = (Task::Nothing, None);
-        match reply {
-            Some(CommitterReply::Recovered(outcome)) => {
-                (self.edition, self.created_before) = (Some(outcome?), true);
-                Ok(())
-            }
-            Some(CommitterReply::Done(_)) | None => {
-                self.committer = None;
-                Err(CommitError::Failed(format!(
-                    "the producer did not recover within {} s",
-                    RECOVERY_WATCHDOG.as_secs()
-                )))
-            }
+        self.task = Task::Nothing;
+        let outcome = reply.unwrap_or_else(|| {
+            self.committer = None;
+            let within_s = RECOVERY_WATCHDOG.as_secs();
+            Err(CommitError::Failed(format!("the producer did not recover within {within_s} s")))
+        });
+        match outcome {
+            Ok(_) => self.created_before = true,
+            Err(_) => self.edition = None,
         }
+        outcome.map(drop)
     }
 }
 
@@ -196,8 +191,10 @@ impl Sink<MessageBatch, Membership> for KafkaSink {
         let (committer, since) = match (self.committer.take(), self.task) {
             // A call before this one was dropped half way, or the producer is being replaced.
             (Some(committer), Task::Recovery(since) | Task::Replacement(since)) => (committer, since),
-            (committer, Task::Nothing | Task::Commit(_) | Task::Recovery(_) | Task::Replacement(_)) => {
-                let committer = committer.map_or_else(|| self.spawn(), Ok)?;
+            (committer, task) => {
+                // The reply to a commit that nobody waits for any more would be taken for that to the recovery.
+                let committer = committer.filter(|_| task == Task::Nothing).map_or_else(|| self.spawn(), Ok)?;
+                self.edition = Some(self.options.files.edition());
                 if committer.commands.send(CommitterCommand::Recover).is_err() {
                     return Err(CommitError::Failed("the committing thread is gone".to_owned()));
                 }
@@ -205,8 +202,8 @@ impl Sink<MessageBatch, Membership> for KafkaSink {
             }
         };
         self.task = Task::Recovery(since);
-        let committer = self.committer.insert(committer);
-        let reply = timeout_at((since + RECOVERY_WATCHDOG).into(), committer.replies.recv()).await;
+        self.committer = Some(committer);
+        let reply = self.reply(RECOVERY_WATCHDOG.saturating_sub(since.elapsed())).await;
         self.end_recovery(reply.ok().flatten())
     }
 }
@@ -233,11 +230,11 @@ fn serve(mut producers: Producers, commands: &Receiver<CommitterCommand>, replie
         }
         let reply = match command {
             None => continue,
-            Some(CommitterCommand::Commit(job)) => CommitterReply::Done(match &mut producers.current {
+            Some(CommitterCommand::Commit(job)) => match &mut producers.current {
                 Some(producer) => producer.commit(&job),
                 None => Err(CommitError::Failed("there is no producer yet".to_owned())),
-            }),
-            Some(CommitterCommand::Recover) => CommitterReply::Recovered(producers.recover()),
+            },
+            Some(CommitterCommand::Recover) => producers.recover().map(|()| CommitTimes::default()),
         };
         if replies.blocking_send(reply).is_err() {
             return;
@@ -256,16 +253,16 @@ struct Producers {
 }
 
 impl Producers {
-    /// Aborts what is open. Another producer takes the place of one that is of no more use or outdated. Gives the edition of its files.
-    fn recover(&mut self) -> Result<u64, CommitError> {
+    /// Aborts what is open. Another producer takes the place of one that is of no more use or outdated.
+    fn recover(&mut self) -> Result<(), CommitError> {
         let began = Instant::now();
         let mut usable = self.current.take().and_then(LaneProducer::abort);
         if usable.as_ref().is_some_and(LaneProducer::is_outdated) {
             tracing::info!(lane = self.lane, "a new producer takes over: files of its properties were replaced");
             usable = None;
         }
-        let usable = usable.map_or_else(|| self.create(began), Ok)?;
-        Ok(self.current.insert(usable).edition())
+        self.current = Some(usable.map_or_else(|| self.create(began), Ok)?);
+        Ok(())
     }
 
     /// Creates a producer. `since`: when the one before it began to end.

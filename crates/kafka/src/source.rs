@@ -33,7 +33,6 @@ use super::{
     identity::Identity,
     native::{self, MessageBatch, answers::Generation},
     read_before::Earlier,
-    rights::Rights,
     tokens::make,
 };
 
@@ -73,7 +72,6 @@ pub struct KafkaSource {
     options: KafkaOptions,
     /// The edition of the files that the client was created from.
     edition: u64,
-    rights: Rights,
     /// The bytes after which a batch is full, however few records it has.
     batch_bytes: usize,
     assigned: TopicPartitionList,
@@ -126,8 +124,6 @@ impl KafkaSource {
             topic_name,
             options: options.clone(),
             edition,
-            // A reader's rights are the same in every lane.
-            rights: Rights::of(options, 0),
             batch_bytes: usize::try_from(options.memory.batch_bytes).unwrap_or(usize::MAX),
             assigned: TopicPartitionList::new(),
             membership: None,

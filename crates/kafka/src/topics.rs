@@ -16,7 +16,7 @@ use super::{
     context::{KafkaConsumer, KafkaContext},
     identity::Identity,
     offsets::partitions_of,
-    rights::{Right, Rights},
+    rights::Right,
     tokens::make,
     topic_settings::KeepsTooLittle,
 };
@@ -221,7 +221,7 @@ pub(super) fn unanswered(options: &KafkaOptions, consumer: &KafkaConsumer, error
     handle_events(consumer);
     let (brokers, capture) = (options.brokers.clone(), consumer.context());
     let denied = [error.rdkafka_error_code(), capture.denied()].into_iter().flatten();
-    if let Some(right) = denied.into_iter().find_map(|code| Rights::of(options, 0).to_read(code)) {
+    if let Some(right) = denied.into_iter().find_map(|code| options.right_to_read(code)) {
         return TopicError::NotAllowed { brokers, rights: vec![right] };
     }
     match capture.refusal() {

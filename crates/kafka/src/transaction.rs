@@ -9,7 +9,7 @@ use super::{
     client::KafkaOptions,
     context::KafkaContext,
     producer::INIT_TIMEOUT,
-    rights::{Right, Rights},
+    rights::Right,
     tokens::make,
     topics::{ANSWER_TIMEOUT, TopicError, not_allowed},
 };
@@ -46,7 +46,7 @@ pub fn try_one(options: &KafkaOptions) -> Result<String, TopicError> {
 
 fn refused(options: &KafkaOptions, prefix: String, error: &KafkaError) -> TopicError {
     let code = error.rdkafka_error_code();
-    match code.and_then(|code| Rights::of(options, 0).to_write(code, None)) {
+    match code.and_then(|code| options.right_to_write(0, code, None)) {
         Some(Right::WriteTransactionalId(_)) => not_allowed(options, vec![Right::WriteTransactionalIds { prefix }]),
         Some(right) => not_allowed(options, vec![right]),
         None => TopicError::NoTransaction { brokers: options.brokers.clone(), reason: error.to_string() },

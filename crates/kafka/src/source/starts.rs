@@ -335,7 +335,7 @@ impl KafkaSource {
     pub(super) fn judge(&mut self, code: RDKafkaErrorCode, partition: Option<i32>) -> Result<(), SourceError> {
         let topic = &self.topic;
         let what = partition.map(|partition| format!("partition {partition}")).unwrap_or_default();
-        if let Some(right) = self.rights.to_read(code) {
+        if let Some(right) = self.options.right_to_read(code) {
             return Err(SourceError::Fatal(format!("not allowed to read {topic} {what} ({code}): grant {right}")));
         }
         match code {
@@ -363,7 +363,7 @@ impl KafkaSource {
     }
 
     pub(super) fn unread(&self, what: &str, error: &KafkaError) -> SourceError {
-        match error.rdkafka_error_code().and_then(|code| self.rights.to_read(code)) {
+        match error.rdkafka_error_code().and_then(|code| self.options.right_to_read(code)) {
             Some(right) => SourceError::Fatal(format!("{what} ({error}): grant {right}")),
             None if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopicOrPartition) => {
                 SourceError::Temporary(format!("there is no topic {}: {what}", self.topic))
