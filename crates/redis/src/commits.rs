@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 use weir_core::{
     basis::origin::Topic,
@@ -27,16 +26,15 @@ const WAITING: usize = 256;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const FIELDS_A_ROUND: usize = 500;
 
+/// The whole table: fields, and what was noted of each first.
+type CommittedFields = BTreeMap<String, String>;
+
 /// What stands in the table where a rebuild has restored it.
 pub(super) const RESTORED: &str = "restored";
 
-type CommitsReply<T> = oneshot::Sender<Result<T, StoreError>>;
-
 enum CommitsAsked {
     Note(Vec<(String, i64)>),
-    Read(Vec<String>, CommitsReply<Vec<Option<String>>>),
-    /// Whether this group has read another topic of this one's name.
-    Predecessor(String, Topic, CommitsReply<bool>),
+    Read(oneshot::Sender<Result<CommittedFields, StoreError>>),
 }
 
 /// A group's part of the table, for all lanes of a process; one task asks Redis.
@@ -60,10 +58,10 @@ impl RedisCommits {
         Self { group: group.to_owned(), asked }
     }
 
-    async fn ask<T>(&self, question: impl FnOnce(CommitsReply<T>) -> CommitsAsked) -> Result<T, StoreError> {
+    async fn read(&self) -> Result<CommittedFields, StoreError> {
         let gone = || StoreError::Temporary("nobody asks for it any more".to_owned());
         let (answer, answered) = oneshot::channel();
-        self.asked.send(question(answer)).await.map_err(|_| gone())?;
+        self.asked.send(CommitsAsked::Read(answer)).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
 }
@@ -75,13 +73,24 @@ impl CommitTable for RedisCommits {
     }
 
     fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> CommitTableAnswer<'t, Vec<Option<String>>> {
-        let fields = partitions.iter().map(|partition| field(&self.group, topic, *partition)).collect();
-        Box::pin(self.ask(move |answer| CommitsAsked::Read(fields, answer)))
+        Box::pin(async move {
+            let table = self.read().await?;
+            let noted =
+                |partition: &i32| table.get(&field(&self.group, topic, *partition)).map(|first| in_words(first));
+            Ok(partitions.iter().map(noted).collect())
+        })
     }
 
     fn has_predecessor<'t>(&'t self, topic: &'t Topic) -> CommitTableAnswer<'t, bool> {
-        let (group, topic) = (self.group.clone(), topic.clone());
-        Box::pin(self.ask(move |answer| CommitsAsked::Predecessor(group, topic, answer)))
+        Box::pin(async move {
+            let table = self.read().await?;
+            // Where a broker told no id, another id says nothing.
+            let id = topic.id.to_string();
+            let is_predecessor = |(group, name, its_id, _): (String, String, String, i32)| {
+                group == self.group && *name == *topic.name && !its_id.is_empty() && its_id != id
+            };
+            Ok(!id.is_empty() && partitions(&table).any(is_predecessor))
+        })
     }
 }
 
@@ -98,14 +107,14 @@ pub async fn noted_topics(
 }
 
 /// The whole table, or why it is not read.
-async fn table(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<BTreeMap<String, String>, String> {
+async fn table(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<CommittedFields, String> {
     let all = Request::plain("HGETALL", keyspace.commits_key());
     let value = cluster.ask(keyspace.meta_slot(), all).await.map_err(|error| error.to_string())?;
     redis::from_redis_value(value).map_err(|error| error.to_string())
 }
 
 /// The partitions of a table: each with its group, and its topic's name and id. The epoch is none.
-fn partitions(table: &BTreeMap<String, String>) -> impl Iterator<Item = (String, String, String, i32)> {
+fn partitions(table: &CommittedFields) -> impl Iterator<Item = (String, String, String, i32)> {
     table.keys().filter_map(|field| serde_json::from_str(field).ok())
 }
 
@@ -147,10 +156,7 @@ impl Keeper {
                     }
                     self.write().await;
                 }
-                Some(CommitsAsked::Read(fields, answer)) => drop(answer.send(self.read(&fields).await)),
-                Some(CommitsAsked::Predecessor(group, topic, answer)) => {
-                    drop(answer.send(self.has_predecessor(&group, &topic).await));
-                }
+                Some(CommitsAsked::Read(answer)) => drop(answer.send(self.read().await)),
             }
         }
     }
@@ -178,32 +184,10 @@ impl Keeper {
         (!fields.is_empty()).then_some(fields)
     }
 
-    async fn read(&mut self, fields: &[String]) -> Result<Vec<Option<String>>, StoreError> {
-        let mut found = Vec::with_capacity(fields.len());
-        for fields in fields.chunks(FIELDS_A_ROUND) {
-            let some = Request::plain("HMGET", (self.keyspace.commits_key(), "epoch", fields));
-            let value = self.cluster.ask(self.keyspace.meta_slot(), some).await;
-            let value = value.map_err(|error| StoreError::Temporary(error.to_string()))?;
-            let mut values = values(value)?.into_iter();
-            if values.next().flatten().as_deref() != Some(self.keyspace.epoch()) {
-                return Err(self.lost().await);
-            }
-            found.extend(values.map(|first| first.map(|first| in_words(&first))));
-        }
-        Ok(found)
-    }
-
-    async fn has_predecessor(&mut self, group: &str, topic: &Topic) -> Result<bool, StoreError> {
+    async fn read(&mut self) -> Result<CommittedFields, StoreError> {
         let table = table(&mut self.cluster, &self.keyspace).await.map_err(StoreError::Temporary)?;
-        if table.get("epoch").map(String::as_str) != Some(self.keyspace.epoch()) {
-            return Err(self.lost().await);
-        }
-        // Where a broker told no id, another id says nothing.
-        let id = topic.id.to_string();
-        let is_predecessor = |(its_group, name, its_id, _): (String, String, String, i32)| {
-            its_group == group && *name == *topic.name && !its_id.is_empty() && its_id != id
-        };
-        Ok(!id.is_empty() && partitions(&table).any(is_predecessor))
+        let is_ours = table.get("epoch").map(String::as_str) == Some(self.keyspace.epoch());
+        if is_ours { Ok(table) } else { Err(self.lost().await) }
     }
 
     /// The table is another keyspace's, or gone: a rebuild makes it.
@@ -220,8 +204,4 @@ impl Keeper {
 /// What stands in the table: an offset, or [`RESTORED`].
 fn in_words(first: &str) -> String {
     if first == RESTORED { "noted by weir rebuild".to_owned() } else { format!("offset {first} was committed first") }
-}
-
-fn values(value: Value) -> Result<Vec<Option<String>>, StoreError> {
-    redis::from_redis_value(value).map_err(|error| StoreError::Temporary(error.to_string()))
 }
