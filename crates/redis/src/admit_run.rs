@@ -28,7 +28,7 @@ use super::{
     options::RedisOptions,
     packing::{CapSets, Terms, pack_call, script_time},
     plan::{self, CallSize, Planned},
-    request_error::{RequestError, RetryTiming, lost_history},
+    request_error::{RetryTiming, lost_history},
     script::Script,
     stats::RetryCause,
 };
@@ -129,8 +129,8 @@ impl<'a> AdmitRun<'a> {
         }
         let Some(error) = error else { return };
         self.pending.retain(|send| !nameless.contains(&send.place));
-        if let RequestError::LostHistory { message } = &error {
-            let message = format!("{}: {message}", self.keyspace.kinds_key());
+        if error.cause == RetryCause::LostHistory {
+            let message = format!("{}: {error}", self.keyspace.kinds_key());
             self.lost.extend(nameless.iter().map(|place| (place.shard, message.clone())));
         }
         self.last = Some(error.to_string());
@@ -265,6 +265,10 @@ impl<'a> AdmitRun<'a> {
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "all others say that the slot is not where it was, or does not answer"
+    )]
     fn take(&mut self, call: &AdmitCall, reply: Reply, cluster: &Cluster) {
         let shard = call.sends[0].place.shard;
         let error = match reply {
@@ -279,22 +283,20 @@ impl<'a> AdmitRun<'a> {
             self.unclear.insert(shard);
         }
         let bucket = call.sends[0].place.bucket;
-        match (&error, call.kind) {
-            (RequestError::LostHistory { message }, _) => self.lose(shard, message.clone()),
-            (RequestError::Refused { .. }, _) => self.give_up(|place| place.shard == shard, error.to_string()),
-            (RequestError::Ask { .. } | RequestError::Apart { .. }, CallKind::Whole) => {
+        match error.cause {
+            RetryCause::LostHistory => self.lose(shard, error.to_string()),
+            RetryCause::Refused => self.give_up(|place| place.shard == shard, error.to_string()),
+            RetryCause::Ask | RetryCause::TryAgain if call.kind == CallKind::Whole => {
                 self.moving.insert(shard);
                 self.tries.failed(shard, RetryTiming::AtOnce);
                 return;
             }
-            (RequestError::Ask { to, .. }, CallKind::OneKey) => {
-                self.detours.insert((shard, bucket), to.clone());
-            }
-            (RequestError::Moved { .. } | RequestError::Unavailable { .. } | RequestError::Apart { .. }, _) => {
+            RetryCause::Ask => self.detours.extend(error.to.clone().map(|(_, to)| ((shard, bucket), to))),
+            RetryCause::NoScript => {}
+            _ => {
                 self.moving.remove(&shard);
                 self.detours.retain(|(of, _), _| *of != shard);
             }
-            (RequestError::NoScript { .. }, _) => {}
         }
         self.tries.failed(shard, error.retry_timing());
     }

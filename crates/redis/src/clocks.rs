@@ -12,8 +12,12 @@ use weir_core::{
 };
 
 use super::{
-    address::NodeAddr, cluster::Cluster, open::startup, options::RedisOptions, request_error::RequestError,
-    stats::RedisStats,
+    address::NodeAddr,
+    cluster::Cluster,
+    open::startup,
+    options::RedisOptions,
+    request_error::RequestError,
+    stats::{RedisStats, RetryCause},
 };
 
 /// Asks the primaries of a Redis for their time, over connections of its own.
@@ -42,7 +46,7 @@ impl NodeClocks {
                     let time = time_of(value).ok_or_else(|| startup(RequestError::torn(node, "TIME")))?;
                     answered.push(OtherClock::new(node.to_string(), (asked, clock.passed()), time));
                 }
-                Err(denied @ RequestError::Refused { .. }) => return Err(startup(denied)),
+                Err(denied) if denied.cause == RetryCause::Refused => return Err(startup(denied)),
                 Err(error) => tracing::debug!("{error}: its clock is not compared this time"),
             }
         }

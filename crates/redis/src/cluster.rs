@@ -146,7 +146,7 @@ impl Cluster {
                     silent.remove(node);
                     return;
                 };
-                if error.cause() == RetryCause::ConnectionLost {
+                if error.cause == RetryCause::ConnectionLost {
                     again.push(node.clone());
                 }
                 silent.insert(node.clone(), error);
@@ -182,23 +182,18 @@ impl Cluster {
 
     fn nobody(&self, slot: u16) -> RequestError {
         let message = format!("slot {slot} has no owner: the cluster is not whole");
-        RequestError::Unavailable { node: self.options.nodes[0].clone(), cause: RetryCause::ClusterDown, message }
+        RequestError::new(&self.options.nodes[0], RetryCause::ClusterDown, message)
     }
 
     /// Counts an error, and keeps what it says about the slot map.
     fn learn(&mut self, error: &RequestError) {
-        self.stats.error(error.cause());
-        self.doubt |= error.doubts_the_map();
-        match error {
-            RequestError::Moved { slot, to, .. } => self.moved.push((*slot, to.clone())),
-            RequestError::Unavailable { node, .. } => {
-                self.silent.insert(node.clone());
-            }
-            RequestError::Ask { .. }
-            | RequestError::Apart { .. }
-            | RequestError::NoScript { .. }
-            | RequestError::LostHistory { .. }
-            | RequestError::Refused { .. } => {}
+        self.stats.error(error.cause);
+        if error.cause == RetryCause::Moved {
+            self.moved.extend(error.to.clone());
+            self.doubt = true;
+        } else if let Some(node) = error.unavailable() {
+            self.silent.insert(node.clone());
+            self.doubt = true;
         }
     }
 
@@ -242,9 +237,7 @@ impl Cluster {
         command.arg("SLOTS");
         match self.ask_node(addr, command).await {
             Ok(value) => SlotMap::of_reply(&value, addr).ok_or_else(|| RequestError::torn(addr, "CLUSTER SLOTS")),
-            Err(RequestError::Refused { message, .. }) if message.contains("cluster support disabled") => {
-                Ok(SlotMap::Single(addr.clone()))
-            }
+            Err(error) if error.message.contains("cluster support disabled") => Ok(SlotMap::Single(addr.clone())),
             Err(error) => Err(error),
         }
     }

@@ -14,6 +14,7 @@ use super::{
     keyspace::Keyspace,
     open::ask_epochs,
     request_error::{RequestError, lost_history},
+    stats::RetryCause,
     store::RedisStore,
 };
 
@@ -86,7 +87,7 @@ impl RedisStore {
             let began = Instant::now();
             let mut reply = self.cluster_mut().ask_node(&node, cmd("INFO")).await;
             // An ACL may keep INFO back; then that it answers has to do.
-            if let Err(RequestError::Refused { .. }) = &reply {
+            if reply.as_ref().is_err_and(|error| error.cause == RetryCause::Refused) {
                 reply = self.cluster_mut().ask_node(&node, cmd("PING")).await;
             }
             let answered_ms = began.elapsed().as_secs_f64() * 1000.0;

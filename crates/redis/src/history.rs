@@ -14,6 +14,7 @@ use super::{
     open::get_epoch,
     request_error::{RequestError, lost_history},
     script::Script,
+    stats::RetryCause,
 };
 
 /// The history of a user, named. One round trip, and one more for names that this lane has not met.
@@ -45,15 +46,11 @@ pub(super) async fn forget(user: UserHash, cluster: &mut Cluster, keyspace: &Key
 }
 
 fn failed(error: RequestError, shard: u16) -> StoreError {
-    match error {
-        RequestError::LostHistory { message } => lost_history(vec![shard], &message),
-        RequestError::Refused { .. } => StoreError::Fatal(error.to_string()),
-        RequestError::Moved { .. }
-        | RequestError::Ask { .. }
-        | RequestError::Apart { .. }
-        | RequestError::NoScript { .. }
-        | RequestError::Unavailable { .. } => StoreError::Temporary(error.to_string()),
+    let message = error.to_string();
+    if error.cause == RetryCause::LostHistory {
+        return lost_history(vec![shard], &message);
     }
+    if error.is_final() { StoreError::Fatal(message) } else { StoreError::Temporary(message) }
 }
 
 async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, RequestError> {
@@ -62,7 +59,7 @@ async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Resul
     let first = cluster.round(vec![Routed { slot, detour: None, request: request.clone() }]).await.pop();
     let value = match first {
         Some(Ok(value)) => value,
-        Some(Err(RequestError::Ask { .. } | RequestError::Apart { .. })) => {
+        Some(Err(error)) if matches!(error.cause, RetryCause::Ask | RetryCause::TryAgain) => {
             return read_moving(place, cluster, keyspace).await;
         }
         Some(Err(_)) | None => cluster.ask(slot, request).await?,
@@ -78,7 +75,7 @@ async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -
     let epoch = cluster.ask(slot, get_epoch(keyspace, place.shard)).await?;
     let epoch: Option<String> = redis::from_redis_value(epoch).ok();
     if epoch.as_deref() != Some(keyspace.epoch()) {
-        return Err(RequestError::LostHistory { message: "the epoch is gone or another".to_owned() });
+        return Err(RequestError::lost("the epoch is gone or another"));
     }
     history_in(value, cluster)
 }

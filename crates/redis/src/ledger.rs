@@ -27,6 +27,7 @@ use super::{
     script::Script,
     sequence::Repeat,
     share::{OnRedis, RedisShare},
+    stats::RetryCause,
     totals::{is_full, make_room, mark_places, most_per_shard},
 };
 
@@ -95,7 +96,7 @@ impl OnRedis for BudgetTokens {
         turn: (&BudgetId, TurnNumber, &TakeTurn),
         error: RequestError,
     ) -> Result<Value, StoreError> {
-        let is_apart = matches!(error, RequestError::Apart { .. });
+        let is_apart = error.cause == RetryCause::TryAgain;
         let mended = if is_apart {
             // Its keys are on two nodes, because their slot is moving: what else the script reads is read by itself. Without this, a budget
             // that has no key yet would wait until all of its slot has moved.
@@ -176,8 +177,7 @@ impl RedisLedger {
         let epochs = ask_epochs(&mut self.cluster, &self.keyspace, [shard]).await;
         let found = epochs.into_iter().next().unwrap_or(Ok(None))?;
         if found.as_deref() != Some(self.keyspace.epoch()) {
-            let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
-            return Err(RequestError::LostHistory { message });
+            return Err(RequestError::lost(format!("the epoch is {}", found.as_deref().unwrap_or("gone"))));
         }
         if budget.campaign.is_none() {
             return Ok(());
@@ -189,14 +189,14 @@ impl RedisLedger {
 
     /// Why a call has no answer. Where a rebuild has recreated the keyspace, calls go there from now on.
     async fn why(&mut self, budget: &BudgetId, error: RequestError) -> StoreError {
-        let RequestError::LostHistory { message } = error else {
+        if error.cause != RetryCause::LostHistory {
             return StoreError::Temporary(format!("budget {budget}: {error}"));
-        };
+        }
         if let Some(made_anew) = renewed(&mut self.cluster, &self.keyspace).await {
             self.keyspace = made_anew;
             return StoreError::Temporary("a rebuild has recreated the keyspace: trying again with it".to_owned());
         }
-        lost_history(vec![self.keyspace.budget_shard(budget)], &format!("budget {budget}: {message}"))
+        lost_history(vec![self.keyspace.budget_shard(budget)], &format!("budget {budget}: {error}"))
     }
 }
 

@@ -25,6 +25,7 @@ use super::{
     keyspace::Keyspace,
     node::{LinkId, Request},
     request_error::RequestError,
+    stats::RetryCause,
 };
 
 /// Numbers of kinds that a lane remembers by name, and once more at most: far more than an installation uses. A kind is two names of
@@ -189,7 +190,7 @@ impl Names {
         let message =
             format!("{key} has lost numbers that were given: its node lost writes, in a failover or a restart");
         tracing::error!("{message}; intents wait: repair it with weir rebuild");
-        RequestError::LostHistory { message }
+        RequestError::lost(message)
     }
 
     /// Compares what is known with the tables, once a connection to their node: it may be another node, or have lost writes.
@@ -207,7 +208,8 @@ impl Names {
             let Some(reply) = cluster.round(vec![routed]).await.pop() else { return };
             match table::read(reply, table, 0, cluster) {
                 // A table that is gone says nothing against what is known: it is repaired from what was decided by that.
-                Ok(Told::Numbers { .. }) | Err(RequestError::LostHistory { .. }) => {}
+                Ok(Told::Numbers { .. }) => {}
+                Err(error) if error.cause == RetryCause::LostHistory => {}
                 Ok(Told::Contradiction) => drop(self.contradicted(table, keyspace)),
                 Err(_) => return,
             }

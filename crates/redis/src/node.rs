@@ -154,7 +154,7 @@ impl Node {
         });
         let replies: Vec<Reply> = replies.collect();
         // A call that came late in time to be answered was late by a clock that was set meanwhile: it is read again.
-        if late || replies.iter().any(|reply| matches!(reply, Err(RequestError::NoScript { .. }))) {
+        if late || replies.iter().any(|reply| matches!(reply, Err(error) if error.cause == RetryCause::NoScript)) {
             self.loaded = Default::default();
         }
         Ok(replies)
@@ -173,20 +173,15 @@ impl Node {
         let mut values = self.send(&wait).await?;
         if self.link() != wrote {
             // Another connection wrote nothing, so its WAIT says nothing.
-            let message = "the connection was lost before a replica had the names".to_owned();
-            return Err(RequestError::Unavailable {
-                node: self.addr.clone(),
-                cause: RetryCause::ConnectionLost,
-                message,
-            });
+            let message = "the connection was lost before a replica had the names";
+            return Err(RequestError::new(&self.addr, RetryCause::ConnectionLost, message));
         }
         self.check_replicas(values.pop(), 1)
     }
 
     fn check_replicas(&self, reply: Option<Value>, wanted: u32) -> Result<(), RequestError> {
         let wanted = i64::from(wanted);
-        let unavailable =
-            |message| RequestError::Unavailable { node: self.addr.clone(), cause: RetryCause::TooFewReplicas, message };
+        let unavailable = |message: String| RequestError::new(&self.addr, RetryCause::TooFewReplicas, message);
         match reply {
             Some(Value::Int(had)) if had >= wanted => Ok(()),
             Some(Value::Int(had)) => Err(unavailable(format!("{had} of {wanted} replicas had the writes in time"))),
@@ -221,8 +216,8 @@ impl Node {
             None => {
                 let connection = self.options.network.connect(&self.addr, &self.options).await.map_err(|error| {
                     let mut error = RequestError::of_connection(&error, &self.addr);
-                    if let RequestError::Unavailable { message, .. } = &mut error {
-                        message.insert_str(0, "cannot connect: ");
+                    if !error.is_final() {
+                        error.message.insert_str(0, "cannot connect: ");
                     }
                     error
                 })?;
@@ -242,9 +237,7 @@ impl Node {
             return Ok(sha.clone());
         }
         let sha = match self.load(script.source()).await {
-            Err(RequestError::Refused { message, .. }) if message.contains("Error compiling script") => {
-                self.load(&script.plain_source()).await?
-            }
+            Err(error) if error.message.contains("Error compiling script") => self.load(&script.plain_source()).await?,
             other => other?,
         };
         if script.has_latest() {

@@ -12,10 +12,10 @@ use super::{
     keyspace::{Keyspace, Meta, State},
     node::Request,
     options::{Absent, RedisOptions, WhenMissing},
-    request_error::{RequestError, RetryTiming},
+    request_error::RequestError,
     script::Script,
     servers,
-    stats::RedisStats,
+    stats::{RedisStats, RetryCause},
 };
 
 #[derive(Debug, Clone)]
@@ -149,9 +149,7 @@ async fn find(
 pub(super) async fn read_meta(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Option<(Meta, State)>, StoreError> {
     match cluster.ask(keyspace.meta_slot(), Request::plain("HGETALL", keyspace.meta_key())).await {
         Ok(value) => parse_meta(keyspace, value),
-        Err(RequestError::Refused { message, .. }) if message.starts_with("WRONGTYPE") => {
-            Err(foreign(keyspace, &message))
-        }
+        Err(error) if error.message.starts_with("WRONGTYPE") => Err(foreign(keyspace, &error.message)),
         Err(error) => Err(startup(error)),
     }
 }
@@ -306,7 +304,7 @@ async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<
     for (shard, epoch) in all.clone().zip(ask_epochs(cluster, keyspace, all).await) {
         match epoch {
             Ok(epoch) => lost.extend((epoch.as_deref() != Some(keyspace.epoch())).then_some(shard)),
-            Err(error) if error.retry_timing() != RetryTiming::Never && cluster.options().absent == Absent::Leave => {
+            Err(error) if !error.is_final() && cluster.options().absent == Absent::Leave => {
                 absent.push(shard);
             }
             Err(error) => return Err(error),
@@ -331,15 +329,10 @@ fn advice(message: &str) -> &'static str {
 
 /// At the start, what asking again cannot mend ends the start.
 pub(super) fn startup(error: RequestError) -> StoreError {
-    match error {
-        RequestError::Refused { ref message, .. } => {
-            StoreError::Fatal(format!("Redis refused: {error}. {}", advice(message)))
-        }
-        RequestError::LostHistory { .. } => StoreError::Fatal(format!("Redis refused: {error}")),
-        RequestError::Moved { .. }
-        | RequestError::Ask { .. }
-        | RequestError::Apart { .. }
-        | RequestError::NoScript { .. }
-        | RequestError::Unavailable { .. } => StoreError::Temporary(format!("Redis cannot answer now: {error}")),
+    if !error.is_final() {
+        return StoreError::Temporary(format!("Redis cannot answer now: {error}"));
     }
+    let is_lost = error.cause == RetryCause::LostHistory;
+    let advice = if is_lost { String::new() } else { format!(". {}", advice(&error.message)) };
+    StoreError::Fatal(format!("Redis refused: {error}{advice}"))
 }

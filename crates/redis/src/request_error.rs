@@ -1,5 +1,7 @@
 //! The errors of a request to a node, when to send it again, and the error for shards without their history.
 
+use std::fmt;
+
 use redis::{RedisError, ServerError};
 use weir_core::ports::StoreError;
 
@@ -8,27 +10,27 @@ use super::{address::NodeAddr, stats::RetryCause};
 /// The advice where a script may not run one of its commands.
 const GRANT_ALL: &str = "(the ACL user lacks a command that weir's scripts use: grant all that docs/security.md lists)";
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    #[error("{node}: slot {slot} has moved to {to}")]
-    Moved { node: NodeAddr, slot: u16, to: NodeAddr },
-    /// The slot is moving; the key is on the new node already, if anywhere.
-    #[error("{node}: a slot is moving to {to}")]
-    Ask { node: NodeAddr, to: NodeAddr },
-    /// The slot is moving, and the keys of the request are on both nodes, or not on the new one yet.
-    #[error("{node}: keys of a moving slot are on two nodes (TRYAGAIN)")]
-    Apart { node: NodeAddr },
-    #[error("{node}: the script is not loaded")]
-    NoScript { node: NodeAddr },
-    /// The epoch is gone or another.
-    #[error("{message}")]
-    LostHistory { message: String },
-    /// The node cannot answer now, or cannot be reached.
-    #[error("{node}: {message}")]
-    Unavailable { node: NodeAddr, cause: RetryCause, message: String },
-    /// Sending it again would not help: no permission, a key of another type, a reply of another shape.
-    #[error("{node}: {message}")]
-    Refused { node: NodeAddr, message: String },
+/// What is said of keys of a moving slot that are on two nodes, or not on the new one yet.
+const APART: &str = "keys of a moving slot are on two nodes (TRYAGAIN)";
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestError {
+    pub(super) cause: RetryCause,
+    /// The node that said so; of a lost history none.
+    node: Option<NodeAddr>,
+    pub(super) message: String,
+    /// Of a redirect: the slot, and the node that has it, or is given it.
+    pub(super) to: Option<(u16, NodeAddr)>,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            Some(node) => write!(f, "{node}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,130 +41,106 @@ pub(super) enum RetryTiming {
 }
 
 impl RequestError {
-    pub(super) fn of_reply(error: &ServerError, asked: &NodeAddr) -> Self {
-        let node = asked.clone();
-        let details = error.details().unwrap_or_default();
-        let message = format!("{} {details}", error.code()).trim_end().to_owned();
-        let unavailable = |cause| Self::Unavailable { node: node.clone(), cause, message: message.clone() };
-        let mut words = details.split_ascii_whitespace();
-        match error.code() {
-            "MOVED" | "ASK" => {
-                let slot = words.next().and_then(|slot| slot.parse().ok());
-                let to = words.next().and_then(|to| NodeAddr::of_redirect(to, asked));
-                match (error.code(), slot, to) {
-                    ("MOVED", Some(slot), Some(to)) => Self::Moved { node, slot, to },
-                    ("ASK", Some(_), Some(to)) => Self::Ask { node, to },
-                    _ => Self::Refused { node, message },
-                }
-            }
-            "TRYAGAIN" => Self::Apart { node },
-            "NOSCRIPT" => Self::NoScript { node },
-            "LOSTHISTORY" => Self::LostHistory { message: details.to_owned() },
-            "BUDGETCLOSED" => Self::LostHistory { message: format!("it is closed ({details})") },
-            "LATE" => unavailable(RetryCause::Timeout),
-            "CLUSTERDOWN" => unavailable(RetryCause::ClusterDown),
-            "LOADING" => unavailable(RetryCause::Loading),
-            "MASTERDOWN" => unavailable(RetryCause::MasterDown),
-            "BUSY" => unavailable(RetryCause::Busy),
-            "READONLY" => unavailable(RetryCause::ReadOnly),
-            "OOM" => unavailable(RetryCause::OutOfMemory),
-            "NOREPLICAS" => unavailable(RetryCause::NoReplicas),
-            "MISCONF" => unavailable(RetryCause::Misconf),
-            // Redis 7.0 does not say which: the one at that line of the script.
-            _ if details.contains("can't run this command") => {
-                Self::Refused { node, message: format!("NOPERM {message} {GRANT_ALL}") }
-            }
-            _ if details.contains("undeclared keys were accessed during rehashing") => Self::Apart { node },
-            _ => Self::Refused { node, message },
-        }
+    pub(super) fn new(node: &NodeAddr, cause: RetryCause, message: impl Into<String>) -> Self {
+        Self { cause, node: Some(node.clone()), message: message.into(), to: None }
     }
 
-    pub(super) fn of_connection(error: &RedisError, asked: &NodeAddr) -> Self {
-        let node = asked.clone();
-        let message = error.to_string();
-        if error.is_timeout() {
-            return Self::Unavailable { node, cause: RetryCause::Timeout, message: "no reply in time".to_owned() };
-        }
-        // A certificate that one of the two does not trust comes as an I/O error, and does not get better.
-        if ["certificate", "alert"].iter().any(|word| message.to_lowercase().contains(word)) {
-            return Self::Refused { node, message };
-        }
-        if error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {
-            return Self::Unavailable { node, cause: RetryCause::ConnectionLost, message };
-        }
-        match error.code() {
-            Some("LOADING") => Self::Unavailable { node, cause: RetryCause::Loading, message },
-            Some("MASTERDOWN") => Self::Unavailable { node, cause: RetryCause::MasterDown, message },
-            Some("BUSY") => Self::Unavailable { node, cause: RetryCause::Busy, message },
-            Some(_) | None => Self::Refused { node, message },
-        }
+    /// The epoch is gone or another.
+    pub(super) fn lost(message: impl Into<String>) -> Self {
+        Self { cause: RetryCause::LostHistory, node: None, message: message.into(), to: None }
     }
 
     /// A reply of another shape than expected.
     pub(super) fn torn(asked: &NodeAddr, what: &str) -> Self {
-        Self::Refused { node: asked.clone(), message: format!("its reply is not what weir's script gives: {what}") }
+        Self::new(asked, RetryCause::Refused, format!("its reply is not what weir's script gives: {what}"))
+    }
+
+    pub(super) fn of_reply(error: &ServerError, asked: &NodeAddr) -> Self {
+        let details = error.details().unwrap_or_default();
+        let message = format!("{} {details}", error.code()).trim_end().to_owned();
+        let cause = match error.code() {
+            "MOVED" => return Self::of_redirect(RetryCause::Moved, details, asked, message),
+            "ASK" => return Self::of_redirect(RetryCause::Ask, details, asked, message),
+            "TRYAGAIN" => return Self::new(asked, RetryCause::TryAgain, APART),
+            "NOSCRIPT" => return Self::new(asked, RetryCause::NoScript, "the script is not loaded"),
+            "LOSTHISTORY" => return Self::lost(details),
+            "BUDGETCLOSED" => return Self::lost(format!("it is closed ({details})")),
+            "LATE" => RetryCause::Timeout,
+            "CLUSTERDOWN" => RetryCause::ClusterDown,
+            "LOADING" => RetryCause::Loading,
+            "MASTERDOWN" => RetryCause::MasterDown,
+            "BUSY" => RetryCause::Busy,
+            "READONLY" => RetryCause::ReadOnly,
+            "OOM" => RetryCause::OutOfMemory,
+            "NOREPLICAS" => RetryCause::NoReplicas,
+            "MISCONF" => RetryCause::Misconf,
+            // Redis 7.0 does not say which: the one at that line of the script.
+            _ if details.contains("can't run this command") => {
+                return Self::new(asked, RetryCause::Refused, format!("NOPERM {message} {GRANT_ALL}"));
+            }
+            _ if details.contains("undeclared keys were accessed during rehashing") => {
+                return Self::new(asked, RetryCause::TryAgain, APART);
+            }
+            _ => RetryCause::Refused,
+        };
+        Self::new(asked, cause, message)
+    }
+
+    fn of_redirect(cause: RetryCause, details: &str, asked: &NodeAddr, message: String) -> Self {
+        let mut words = details.split_ascii_whitespace();
+        let slot = words.next().and_then(|slot| slot.parse::<u16>().ok());
+        let to = words.next().and_then(|to| NodeAddr::of_redirect(to, asked));
+        let Some((slot, to)) = slot.zip(to) else { return Self::new(asked, RetryCause::Refused, message) };
+        let is_moved = cause == RetryCause::Moved;
+        let message =
+            if is_moved { format!("slot {slot} has moved to {to}") } else { format!("a slot is moving to {to}") };
+        Self { to: Some((slot, to)), ..Self::new(asked, cause, message) }
+    }
+
+    pub(super) fn of_connection(error: &RedisError, asked: &NodeAddr) -> Self {
+        let message = error.to_string();
+        if error.is_timeout() {
+            return Self::new(asked, RetryCause::Timeout, "no reply in time");
+        }
+        // A certificate that one of the two does not trust comes as an I/O error, and does not get better.
+        let is_refused = ["certificate", "alert"].iter().any(|word| message.to_lowercase().contains(word));
+        let is_lost = error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal();
+        let cause = match error.code() {
+            _ if is_refused => RetryCause::Refused,
+            _ if is_lost => RetryCause::ConnectionLost,
+            Some("LOADING") => RetryCause::Loading,
+            Some("MASTERDOWN") => RetryCause::MasterDown,
+            Some("BUSY") => RetryCause::Busy,
+            Some(_) | None => RetryCause::Refused,
+        };
+        Self::new(asked, cause, message)
     }
 
     pub(super) fn retry_timing(&self) -> RetryTiming {
-        match self {
-            Self::Moved { .. } | Self::Ask { .. } | Self::NoScript { .. } => RetryTiming::AtOnce,
-            Self::Apart { .. } | Self::Unavailable { .. } => RetryTiming::AfterWait,
-            Self::LostHistory { .. } | Self::Refused { .. } => RetryTiming::Never,
+        if matches!(self.cause, RetryCause::Moved | RetryCause::Ask | RetryCause::NoScript) {
+            RetryTiming::AtOnce
+        } else if self.is_final() {
+            RetryTiming::Never
+        } else {
+            RetryTiming::AfterWait
         }
+    }
+
+    /// Whether sending it again would not help: no history, no permission, a key of another type, a reply of another shape.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self.cause, RetryCause::LostHistory | RetryCause::Refused)
     }
 
     /// Whether the request may have been carried out all the same.
     pub(super) fn may_have_run(&self) -> bool {
-        match self {
-            Self::Unavailable { cause, .. } => match cause {
-                RetryCause::ConnectionLost | RetryCause::Timeout | RetryCause::TooFewReplicas => true,
-                RetryCause::Moved
-                | RetryCause::Ask
-                | RetryCause::TryAgain
-                | RetryCause::NoScript
-                | RetryCause::LostHistory
-                | RetryCause::ClusterDown
-                | RetryCause::Loading
-                | RetryCause::MasterDown
-                | RetryCause::Busy
-                | RetryCause::ReadOnly
-                | RetryCause::OutOfMemory
-                | RetryCause::NoReplicas
-                | RetryCause::Misconf
-                | RetryCause::Refused
-                | RetryCause::StaleKinds
-                | RetryCause::PutOff => false,
-            },
-            Self::Refused { .. } => true,
-            Self::Moved { .. }
-            | Self::Ask { .. }
-            | Self::Apart { .. }
-            | Self::NoScript { .. }
-            | Self::LostHistory { .. } => false,
-        }
+        use RetryCause::{ConnectionLost, Refused, Timeout, TooFewReplicas};
+        matches!(self.cause, ConnectionLost | Timeout | TooFewReplicas | Refused)
     }
 
-    pub(super) fn cause(&self) -> RetryCause {
-        match self {
-            Self::Moved { .. } => RetryCause::Moved,
-            Self::Ask { .. } => RetryCause::Ask,
-            Self::Apart { .. } => RetryCause::TryAgain,
-            Self::NoScript { .. } => RetryCause::NoScript,
-            Self::LostHistory { .. } => RetryCause::LostHistory,
-            Self::Unavailable { cause, .. } => *cause,
-            Self::Refused { .. } => RetryCause::Refused,
-        }
-    }
-
-    pub(super) fn doubts_the_map(&self) -> bool {
-        match self {
-            Self::Moved { .. } | Self::Unavailable { .. } => true,
-            Self::Ask { .. }
-            | Self::Apart { .. }
-            | Self::NoScript { .. }
-            | Self::LostHistory { .. }
-            | Self::Refused { .. } => false,
-        }
+    /// The node that cannot answer now, or cannot be reached.
+    pub(super) fn unavailable(&self) -> Option<&NodeAddr> {
+        let is_unavailable = self.retry_timing() == RetryTiming::AfterWait && self.cause != RetryCause::TryAgain;
+        self.node.as_ref().filter(|_| is_unavailable)
     }
 }
 
@@ -216,7 +194,7 @@ mod tests {
         ];
         for (reply, retry_timing, cause) in cases {
             let error = of(reply);
-            assert_eq!((error.retry_timing(), error.cause()), (retry_timing, cause), "{reply}: {error:?}");
+            assert_eq!((error.retry_timing(), error.cause), (retry_timing, cause), "{reply}: {error:?}");
         }
     }
 
@@ -230,7 +208,7 @@ mod tests {
             ("MOVED 1 redis-0.svc:6381", "redis-0.svc:6381"),
         ] {
             let error = of(reply);
-            let RequestError::Moved { to, slot: 1, .. } = &error else { panic!("{error:?}") };
+            let RequestError { cause: RetryCause::Moved, to: Some((1, to)), .. } = &error else { panic!("{error:?}") };
             assert_eq!(to.to_string(), expected);
         }
     }

@@ -9,6 +9,7 @@ use super::{
     keyspace::Keyspace,
     node::{Reply, Request},
     request_error::{RequestError, RetryTiming},
+    stats::RetryCause,
 };
 
 /// Calls that are made in their order, and what belongs to each.
@@ -24,11 +25,8 @@ pub enum Repeat {
 
 impl Repeat {
     fn timing(self, error: &RequestError) -> RetryTiming {
-        match (self, error) {
-            (Self::NotRun, RequestError::Apart { .. }) => RetryTiming::Never,
-            (Self::NotRun, error) if error.may_have_run() => RetryTiming::Never,
-            (Self::NotRun | Self::Unanswered, error) => error.retry_timing(),
-        }
+        let is_left = error.cause == RetryCause::TryAgain || error.may_have_run();
+        if self == Self::NotRun && is_left { RetryTiming::Never } else { error.retry_timing() }
     }
 }
 
@@ -60,8 +58,8 @@ async fn run<T>(
                 tries.answered();
                 return;
             };
-            if let RequestError::Ask { to, .. } = error {
-                call.detour = Some(to.clone());
+            if error.cause == RetryCause::Ask {
+                call.detour = error.to.clone().map(|(_, to)| to);
             }
             if !tries.failed(at, repeat.timing(error)) {
                 queues[at].clear();
@@ -115,7 +113,7 @@ pub(super) async fn run_shards<T>(
     for (shard, error) in shards.into_iter().zip(errors) {
         match error {
             None => {}
-            Some(RequestError::LostHistory { message }) => drop(ended.lost.insert(shard, message)),
+            Some(error) if error.cause == RetryCause::LostHistory => drop(ended.lost.insert(shard, error.message)),
             Some(other) => ended.open = Some(other.to_string()),
         }
     }

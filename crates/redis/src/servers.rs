@@ -8,6 +8,7 @@ use super::{
     cluster::Cluster,
     options::{Absent, Eviction, Tuning},
     request_error::RequestError,
+    stats::RetryCause,
 };
 
 /// What `hash-max-listpack-value` should be: histories of up to 51 sends stay compact. 64, the default, is
@@ -18,7 +19,11 @@ pub const LISTPACK_VALUE_BYTES: u64 = 1024;
 pub(super) async fn check(cluster: &mut Cluster) -> Result<Vec<String>, StoreError> {
     let mut warnings = Vec::new();
     for node in cluster.primaries() {
-        match check_one(cluster, &node, &mut warnings).await {
+        let checked = match check_eviction(cluster, &node, &mut warnings).await {
+            Ok(()) => check_listpack(cluster, &node, &mut warnings).await,
+            refused => refused,
+        };
+        match checked {
             Err(StoreError::Temporary(reason)) if cluster.options().absent == Absent::Leave => {
                 warnings.push(format!("{reason}; its settings were not looked at"));
             }
@@ -28,17 +33,12 @@ pub(super) async fn check(cluster: &mut Cluster) -> Result<Vec<String>, StoreErr
     Ok(warnings)
 }
 
-async fn check_one(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<String>) -> Result<(), StoreError> {
-    check_eviction(cluster, node, out).await?;
-    check_listpack(cluster, node, out).await
-}
-
 async fn check_eviction(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<String>) -> Result<(), StoreError> {
     let mut command = cmd("INFO");
     command.arg("memory");
     let info: String = match cluster.ask_node(node, command).await {
         Ok(value) => redis::from_redis_value(value).unwrap_or_default(),
-        Err(error) => return unreadable(error, "maxmemory-policy", "noeviction", out),
+        Err(error) => return unreadable(error, node, ("maxmemory-policy", "noeviction"), out),
     };
     let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(str::trim);
     match (policy, cluster.options().eviction) {
@@ -64,7 +64,7 @@ async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
     command.arg("GET").arg(NAME);
     let pairs: Vec<String> = match cluster.ask_node(node, command).await {
         Ok(value) => redis::from_redis_value(value).unwrap_or_default(),
-        Err(error) => return unreadable(error, "hash-max-listpack-value", "1024", out),
+        Err(error) => return unreadable(error, node, ("hash-max-listpack-value", "1024"), out),
     };
     let value: Option<u64> = pairs.get(1).and_then(|value| value.parse().ok());
     if value.is_some_and(|value| value >= LISTPACK_VALUE_BYTES) {
@@ -77,7 +77,7 @@ async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
             let mut command = cmd("CONFIG");
             command.arg("SET").arg(NAME).arg(LISTPACK_VALUE_BYTES);
             if let Err(error) = cluster.ask_node(node, command).await {
-                return unreadable(error, "hash-max-listpack-value", "1024", out);
+                return unreadable(error, node, ("hash-max-listpack-value", "1024"), out);
             }
         }
         Tuning::Announce => {
@@ -94,8 +94,16 @@ async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
 }
 
 /// A server that does not let itself be looked at (managed services, ACLs) is only warned of.
-fn unreadable(error: RequestError, setting: &str, value: &str, out: &mut Vec<String>) -> Result<(), StoreError> {
-    let RequestError::Refused { node, message } = &error else { return Err(super::open::startup(error)) };
+fn unreadable(
+    error: RequestError,
+    node: &NodeAddr,
+    (setting, value): (&str, &str),
+    out: &mut Vec<String>,
+) -> Result<(), StoreError> {
+    if error.cause != RetryCause::Refused {
+        return Err(super::open::startup(error));
+    }
+    let message = &error.message;
     out.push(format!("{node}: {setting} cannot be read or set ({message}); make sure that it is {value}"));
     Ok(())
 }

@@ -10,7 +10,7 @@ use weir_core::{
 };
 
 use super::{Command, ask_all, guarded, names::LOST_AT, startup};
-use crate::{cluster::Cluster, keyspace::Keyspace, ledger, node::Request, request_error::RequestError, script::Script};
+use crate::{cluster::Cluster, keyspace::Keyspace, ledger, node::Request, script::Script, stats::RetryCause};
 
 const MAX_KEYS: usize = 1_000;
 const MAX_NAMES: u32 = 500;
@@ -184,9 +184,11 @@ impl BudgetRestorer {
         let args = args.into_iter().map(String::into_bytes).collect();
         let call = Request::call(Script::RestoreBudget, keys, args);
         let reply = self.cluster.ask(self.keyspace.slot(shard), call).await.map_err(|error| {
-            let RequestError::LostHistory { message } = error else { return startup(error) };
+            if error.cause != RetryCause::LostHistory {
+                return startup(error);
+            }
             let message =
-                format!("budget {budget}: {message}: its shard has lost its history, or another run restores it");
+                format!("budget {budget}: {error}: its shard has lost its history, or another run restores it");
             StoreError::LostHistory { shards: vec![shard], message }
         })?;
         let text: String = redis::from_redis_value(reply).unwrap_or_default();

@@ -12,9 +12,8 @@ use crate::{
     node::Request,
     open::{KeyspaceSeed, get, startup},
     options::RedisOptions,
-    request_error::RequestError,
     script::Script,
-    stats::RedisStats,
+    stats::{RedisStats, RetryCause},
 };
 
 /// Over how many connections a replica is waited for: one is lost in a failover.
@@ -157,7 +156,7 @@ impl Lock<'_> {
             let replicas = match cluster.ask(slot, info.clone()).await {
                 Ok(said) => replicas(&redis::from_redis_value::<String>(said).unwrap_or_default()),
                 // The user may not ask.
-                Err(RequestError::Refused { .. }) => 0,
+                Err(error) if error.cause == RetryCause::Refused => 0,
                 Err(error) => return Err(startup(error).into()),
             };
             let had = match replicas {
