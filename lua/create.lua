@@ -6,7 +6,7 @@
 -- ARGV  [1..]   fields and values, in pairs
 -- Reply: all fields and values of the hash, in pairs.
 --
--- Example: EVALSHA <sha> 1 weir:{weir}:meta format 1 shards 1024 state creating  ->  format, 1, shards, 1024, ...
+-- Example: EVALSHA <sha> 1 weir:{weir}:meta format weir/5 state creating  ->  format, weir/5, state, creating
 
 if #KEYS ~= 1 or #ARGV == 0 or #ARGV % 2 ~= 0 then
   return redis.error_reply('ERR create takes 1 key and pairs of arguments')

@@ -1,7 +1,5 @@
 //! A keyspace: what its keys are called, and what its meta key says of it.
 
-mod lengthening;
-
 use std::collections::HashMap;
 
 use weir_core::{
@@ -12,7 +10,6 @@ use weir_core::{
     limit::budget::BudgetId,
 };
 
-pub use self::lengthening::Lengthening;
 use super::{open::KeyspaceSeed, options::RedisOptions};
 
 /// The format of keys and entries that this version reads and writes.
@@ -42,6 +39,31 @@ pub struct Meta {
     pub created_at: Time,
     /// Its history was shorter, and what is older is not all there yet.
     pub lengthening: Option<Lengthening>,
+}
+
+/// A history that is being made longer: it was shorter, and what is older than that is not all there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lengthening {
+    /// How long sends were remembered before, in milliseconds: all of these are there.
+    pub from_ms: i64,
+    /// The epoch before; empty where every shard has had a later one.
+    pub epoch_before: String,
+}
+
+impl Lengthening {
+    /// Whether a shard with this epoch has its history, and is to be given the new epoch.
+    pub(super) fn is_before(&self, epoch: Option<&str>) -> bool {
+        epoch.is_some_and(|epoch| !epoch.is_empty() && epoch == self.epoch_before)
+    }
+
+    fn to_text(&self) -> String {
+        format!("{} {}", self.from_ms, self.epoch_before)
+    }
+
+    fn of_text(text: &str) -> Option<Self> {
+        let (from_ms, epoch_before) = text.split_once(' ')?;
+        Some(Self { from_ms: from_ms.parse().ok()?, epoch_before: epoch_before.to_owned() })
+    }
 }
 
 /// Whether all of a keyspace is there yet.
@@ -254,7 +276,9 @@ impl Meta {
     pub(super) fn renamed(&self, random: &str) -> Self {
         let keyspace_seed =
             KeyspaceSeed { epoch: random.split('.').next().unwrap_or_default().to_owned(), now: self.created_at };
-        let lengthening = self.lengthening.as_ref().map(Lengthening::renamed);
+        // All shards have the present epoch.
+        let renamed = |before: &Lengthening| Lengthening { from_ms: before.from_ms, epoch_before: String::new() };
+        let lengthening = self.lengthening.as_ref().map(renamed);
         Self { lengthening, ..Self::from_seed(self.layout, self.history_ms, keyspace_seed) }
     }
 
@@ -272,11 +296,7 @@ impl Meta {
     pub(super) fn to_fields(&self, state: State) -> Vec<(&'static str, String)> {
         vec![
             ("format", FORMAT.to_owned()),
-            ("shards", self.layout.shards.to_string()),
-            ("buckets", self.layout.buckets.to_string()),
             ("epoch", self.epoch.clone()),
-            ("history_ms", self.history_ms.to_string()),
-            ("created_at", self.created_at.to_string()),
             ("state", state.text().to_owned()),
             (LENGTHENING, self.lengthening.as_ref().map_or_else(String::new, Lengthening::to_text)),
         ]
@@ -289,35 +309,18 @@ impl Meta {
         if format != FORMAT {
             return Err(format!("its format is {format:?} and this weir knows {FORMAT:?}"));
         }
-        fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
-            text.parse().map_err(|_| format!("its field {name} is {text:?}"))
-        }
-        let shards = number("shards", field("shards")?)?;
-        let buckets = number("buckets", field("buckets")?)?;
-        if !(1..=SLOTS).contains(&shards) || buckets == 0 {
-            return Err(format!("it has {shards} shards of {buckets} keys"));
-        }
-        let created_at = field("created_at")?;
-        let meta = Self {
-            layout: Layout::new(shards, buckets),
-            epoch: field("epoch")?.to_owned(),
-            history_ms: number("history_ms", field("history_ms")?)?,
-            created_at: Time::from_rfc3339(created_at)
-                .ok_or_else(|| format!("its field created_at is {created_at:?}"))?,
-            lengthening: match fields.get(LENGTHENING).map_or("", String::as_str) {
-                "" => None,
-                text => {
-                    let read = Lengthening::of_text(text);
-                    Some(read.ok_or_else(|| format!("its field {LENGTHENING} is {text:?}"))?)
-                }
-            },
+        let epoch = field("epoch")?;
+        let meta = Self::of_epoch(epoch).ok_or_else(|| format!("its field epoch is {epoch:?}"))?;
+        let lengthening = match fields.get(LENGTHENING).map_or("", String::as_str) {
+            "" => None,
+            text => Some(Lengthening::of_text(text).ok_or_else(|| format!("its field {LENGTHENING} is {text:?}"))?),
         };
         let state = match field("state")? {
             "creating" => State::Creating,
             "ready" => State::Ready,
             other => return Err(format!("its field state is {other:?}")),
         };
-        Ok((meta, state))
+        Ok((Self { lengthening, ..meta }, state))
     }
 }
 
