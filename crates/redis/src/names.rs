@@ -18,7 +18,7 @@ use weir_core::{
 pub(super) use self::table::NameTable;
 use self::{
     cache::Cache,
-    table::{MAX_NAMES_A_CALL, Question, Told},
+    table::{MAX_NAMES_A_CALL, Told},
 };
 use super::{
     cluster::{Cluster, Routed},
@@ -167,20 +167,16 @@ impl Names {
         keyspace: &Keyspace,
     ) -> Result<(u32, Vec<u32>), RequestError> {
         let listed = (table == NameTable::Kinds).then_some(self.kinds.len());
-        let question = Question { highest: self.highest[table as usize].as_ref(), listed, names };
-        let request = table::request(table, keyspace, &question);
+        let request = table::request(table, keyspace, self.highest[table as usize].as_ref(), listed, names);
         let reply = cluster.ask(keyspace.meta_slot(), request).await;
-        match table::read(reply, table, names.len(), cluster)? {
-            Told::Numbers { next, numbers, names } => {
-                for field in names {
-                    let torn = || cluster.torn("the names of kinds");
-                    let names = field.map(|field| serde_json::from_slice(&field)).transpose();
-                    self.kinds.push_found(names.map_err(|_| torn())?);
-                }
-                Ok((next, numbers))
-            }
-            Told::Contradiction => Err(self.contradicted(table, keyspace)),
+        let Some(Told { next, numbers, listed }) = table::read(reply, table, names.len(), cluster)? else {
+            return Err(self.contradicted(table, keyspace));
+        };
+        for field in listed {
+            let names = field.map(|field| serde_json::from_slice(&field)).transpose();
+            self.kinds.push_found(names.map_err(|_| cluster.torn("the names of kinds"))?);
         }
+        Ok((next, numbers))
     }
 
     /// A table lost numbers that this lane was given: nothing is decided by what it knows until the table is repaired.
@@ -202,15 +198,14 @@ impl Names {
         }
         for table in NameTable::ALL {
             let Some(highest) = &self.highest[table as usize] else { continue };
-            let question = Question { highest: Some(highest), listed: None, names: &[] };
-            let request = table::request(table, keyspace, &question);
+            let request = table::request(table, keyspace, Some(highest), None, &[]);
             let routed = Routed { slot: keyspace.meta_slot(), detour: None, request };
             let Some(reply) = cluster.round(vec![routed]).await.pop() else { return };
             match table::read(reply, table, 0, cluster) {
                 // A table that is gone says nothing against what is known: it is repaired from what was decided by that.
-                Ok(Told::Numbers { .. }) => {}
+                Ok(Some(_)) => {}
                 Err(error) if error.cause == RetryCause::LostHistory => {}
-                Ok(Told::Contradiction) => drop(self.contradicted(table, keyspace)),
+                Ok(None) => drop(self.contradicted(table, keyspace)),
                 Err(_) => return,
             }
         }

@@ -48,49 +48,50 @@ impl NameTable {
     }
 }
 
-pub(super) struct Question<'q> {
-    /// The highest number that is known here, and its name.
-    pub(super) highest: Option<&'q (u32, Vec<u8>)>,
-    /// List names from the number behind this one on.
-    pub(super) listed: Option<usize>,
-    /// Names to be given numbers, [`MAX_NAMES_A_CALL`] at most.
-    pub(super) names: &'q [Vec<u8>],
+pub(super) struct Told {
+    /// The next number to be given.
+    pub(super) next: u32,
+    /// One for each name; above the limit where the table is full.
+    pub(super) numbers: Vec<u32>,
+    pub(super) listed: Vec<Option<Vec<u8>>>,
 }
 
-pub(super) enum Told {
-    Numbers {
-        /// The next number to be given.
-        next: u32,
-        /// One for each name; above the limit where the table is full.
-        numbers: Vec<u32>,
-        names: Vec<Option<Vec<u8>>>,
-    },
-    /// The highest number that is known here has another name in the table, or none.
-    Contradiction,
-}
-
-pub(super) fn request(table: NameTable, keyspace: &Keyspace, question: &Question<'_>) -> Request {
+/// Compares the highest number that is known here, and its name, lists names from the number behind `listed` on, and has numbers given to
+/// names, [`MAX_NAMES_A_CALL`] at most.
+pub(super) fn request(
+    table: NameTable,
+    keyspace: &Keyspace,
+    highest: Option<&(u32, Vec<u8>)>,
+    listed: Option<usize>,
+    names: &[Vec<u8>],
+) -> Request {
     let nothing = (0, Vec::new());
-    let (number, name) = question.highest.unwrap_or(&nothing);
-    let listed = question.listed.map_or_else(|| "-1".to_owned(), |listed| listed.to_string());
+    let (number, name) = highest.unwrap_or(&nothing);
+    let listed = listed.map_or_else(|| "-1".to_owned(), |listed| listed.to_string());
     let mut args = vec![keyspace.epoch().as_bytes().to_vec()];
     args.extend([table.limit(), table.skipped(), *number].map(|number| number.to_string().into_bytes()));
     args.extend([name.clone(), listed.into_bytes()]);
-    args.extend_from_slice(question.names);
+    args.extend_from_slice(names);
     Request::call(Script::Intern, table.keys(keyspace).map(str::to_owned).into(), args)
 }
 
-pub(super) fn read(reply: Reply, table: NameTable, names: usize, cluster: &Cluster) -> Result<Told, RequestError> {
+/// What a reply tells; `None` where the highest number that is known here has another name in the table, or none.
+pub(super) fn read(
+    reply: Reply,
+    table: NameTable,
+    names: usize,
+    cluster: &Cluster,
+) -> Result<Option<Told>, RequestError> {
     let torn = || cluster.torn("numbers for names");
     let value: Value = reply?;
     // The last part is for the node (`node.rs`).
     let (next, numbers, listed, _): (u32, Vec<u32>, Vec<Option<Vec<u8>>>, u32) =
         redis::from_redis_value(value).map_err(|_| torn())?;
     if next == 0 {
-        return Ok(Told::Contradiction);
+        return Ok(None);
     }
     if numbers.len() != names || numbers.iter().any(|number| *number == 0 || *number > table.limit() + 1) {
         return Err(torn());
     }
-    Ok(Told::Numbers { next, numbers, names: listed })
+    Ok(Some(Told { next, numbers, listed }))
 }
