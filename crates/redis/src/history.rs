@@ -86,9 +86,5 @@ fn call(mut keys: Vec<String>, epoch: &str, place: Place, keyspace: &Keyspace) -
 }
 
 fn history_in(value: redis::Value, cluster: &Cluster) -> Result<Vec<u8>, RequestError> {
-    let mut histories: Vec<Vec<u8>> = redis::from_redis_value(value).unwrap_or_default();
-    match (histories.pop(), histories.is_empty()) {
-        (Some(history), true) => Ok(history),
-        (Some(_), false) | (None, _) => Err(cluster.torn("the history of one user")),
-    }
+    redis::from_redis_value(value).map_err(|_| cluster.torn("the history of a user"))
 }
