@@ -1,17 +1,6 @@
 //! The Lua scripts, and how a server comes to know them.
 
-/// How a script is made of files in `lua/`: the first line with its flags, the prelude, and these files, in this order.
-macro_rules! script {
-    ($flags:literal, $($file:literal),+) => {
-        concat!(
-            "#!lua", $flags, "\n",
-            include_str!("../../../lua/prelude.lua"),
-            $(include_str!(concat!("../../../lua/", $file, ".lua"))),+
-        )
-    };
-}
-
-/// A line for each script: its name, its flags and its files.
+/// A line for each script: its name, its flags, and the files of `lua/` that it is made of behind the prelude, in this order.
 macro_rules! scripts {
     ($($name:ident => script!($flags:literal, $($file:literal),+),)+) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +13,11 @@ macro_rules! scripts {
             /// out of memory, a replica, or short of replicas.
             pub(super) const fn source(self) -> &'static str {
                 match self {
-                    $(Self::$name => script!($flags, $($file),+),)+
+                    $(Self::$name => concat!(
+                        "#!lua", $flags, "\n",
+                        include_str!("../../../lua/prelude.lua"),
+                        $(include_str!(concat!("../../../lua/", $file, ".lua"))),+
+                    ),)+
                 }
             }
         }
