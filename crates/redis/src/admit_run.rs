@@ -24,7 +24,7 @@ use super::{
     keyspace::Keyspace,
     names::Names,
     node::{Reply, Request},
-    open::ask_epochs,
+    open::{ShardEpochs, look_at_epochs},
     options::RedisOptions,
     packing::{CapSets, Terms, pack_call, script_time},
     plan::{self, CallSize, Planned},
@@ -194,16 +194,11 @@ impl<'a> AdmitRun<'a> {
     async fn check_moving(&mut self, cluster: &mut Cluster) {
         let active = |shard: &&u16| !self.tries.rests(shard);
         let shards: Vec<u16> = self.moving.iter().filter(active).copied().collect();
-        let epochs = ask_epochs(cluster, self.keyspace, shards.iter().copied()).await;
-        for (shard, epoch) in shards.into_iter().zip(epochs) {
-            match epoch {
-                Ok(Some(epoch)) if epoch == self.keyspace.epoch() => {}
-                Ok(_) => self.lose(shard, "the epoch is gone or another".to_owned()),
-                Err(error) => {
-                    self.last = Some(error.to_string());
-                    self.tries.failed(shard, RetryTiming::AfterWait);
-                }
-            }
+        let ShardEpochs { lost, silent, .. } = look_at_epochs(cluster, self.keyspace, shards).await;
+        lost.into_iter().for_each(|shard| self.lose(shard, "the epoch is gone or another".to_owned()));
+        for (shard, error) in silent {
+            self.last = Some(error.to_string());
+            self.tries.failed(shard, RetryTiming::AfterWait);
         }
     }
 
@@ -311,9 +306,6 @@ impl<'a> AdmitRun<'a> {
             let next_user = std::mem::replace(&mut before, send.place) != send.place;
             match outcome {
                 SendOutcome::Answered(answer) => {
-                    if answer.ahead {
-                        cluster.stats().ahead_seen();
-                    }
                     self.answers[send.request] = Some(answer);
                 }
                 SendOutcome::PutOff => {

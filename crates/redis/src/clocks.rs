@@ -28,7 +28,7 @@ pub struct NodeClocks {
 impl NodeClocks {
     /// Connects when first asked.
     pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> Self {
-        Self { cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)) }
+        Self { cluster: Cluster::new(options, stats) }
     }
 
     /// Asks each primary, one after the other: one that does not answer takes `redis.timeout`, and is left out.

@@ -43,10 +43,10 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new(options: Arc<RedisOptions>, stats: Arc<RedisStats>) -> Self {
+    pub(super) fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> Self {
         Self {
-            options,
-            stats,
+            options: Arc::clone(options),
+            stats: Arc::clone(stats),
             nodes: BTreeMap::new(),
             map: None,
             doubt: false,
@@ -57,7 +57,7 @@ impl Cluster {
 
     /// One for the same nodes, with connections of its own.
     pub(super) fn another(&self) -> Self {
-        Self::new(Arc::clone(&self.options), Arc::clone(&self.stats))
+        Self::new(&self.options, &self.stats)
     }
 
     pub(super) fn options(&self) -> &RedisOptions {
@@ -232,7 +232,6 @@ impl Cluster {
     }
 
     async fn read_map(&mut self, addr: &NodeAddr) -> Result<SlotMap, RequestError> {
-        self.stats.map_refresh();
         let mut command = cmd("CLUSTER");
         command.arg("SLOTS");
         match self.ask_node(addr, command).await {

@@ -16,7 +16,7 @@ use weir_core::{
 };
 
 use super::{
-    cluster::Cluster, keyspace::Keyspace, node::Request, options::RedisOptions, renewal::renewed, stats::RedisStats,
+    cluster::Cluster, keyspace::Keyspace, node::Request, open::renewed, options::RedisOptions, stats::RedisStats,
 };
 
 /// Notes and questions that wait, at most: one of each lane and change of partitions. A note beyond is dropped; the next
@@ -49,7 +49,7 @@ impl RedisCommits {
     pub fn start(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened, group: &str) -> Self {
         let (asked, inbox) = mpsc::channel(WAITING);
         let keeper = Keeper {
-            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
+            cluster: Cluster::new(options, stats),
             keyspace: Arc::clone(&opened.keyspace),
             noted: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -100,7 +100,7 @@ pub async fn noted_topics(
     stats: &Arc<RedisStats>,
     opened: &super::Opened,
 ) -> Result<BTreeSet<(String, String)>, StoreError> {
-    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let mut cluster = Cluster::new(options, stats);
     let unread = |reason| StoreError::Temporary(format!("what groups have committed is not read: {reason}"));
     let table = table(&mut cluster, &opened.keyspace).await.map_err(unread)?;
     Ok(partitions(&table).map(|(group, topic, _, _)| (group, topic)).collect())

@@ -12,7 +12,7 @@ use super::{
     address::NodeAddr,
     cluster::Cluster,
     keyspace::Keyspace,
-    open::ask_epochs,
+    open::look_at_epochs,
     request_error::{RequestError, lost_history},
     stats::RetryCause,
     store::RedisStore,
@@ -46,26 +46,21 @@ impl RedisStore {
     /// for the epochs of some shards, in turn; of all shards, once something is wrong. So a loss shows without an intent, too.
     /// A node that does not answer takes `redis.timeout`.
     pub async fn look_at_shards(&mut self) -> ShardsFound {
-        let known_lost = self.lost().to_vec();
-        let (cluster, keyspace, look) = self.parts();
+        let Self { cluster, keyspace, look, lost, .. } = self;
         let mut wanted = look.wanted(keyspace.meta().layout.shards);
-        wanted.extend(known_lost);
+        wanted.extend(lost.iter().copied());
         let mut found = unanswered(cluster, keyspace).await;
         wanted.retain(|shard| !found.unavailable.contains(shard));
-        let epochs = ask_epochs(cluster, keyspace, wanted.iter().copied()).await;
-        for (shard, epoch) in wanted.into_iter().zip(epochs) {
-            match epoch {
-                Ok(epoch) if epoch.as_deref() == Some(keyspace.epoch()) => {}
-                Ok(_) => found.lost.push(shard),
-                Err(error) => {
-                    found.unavailable.push(shard);
-                    found.why.get_or_insert(error.to_string());
-                }
-            }
+        let epochs = look_at_epochs(cluster, keyspace, wanted.into_iter().collect()).await;
+        found.lost = epochs.lost;
+        for (shard, error) in epochs.silent {
+            found.unavailable.push(shard);
+            found.why.get_or_insert(error.to_string());
         }
         found.unavailable.sort_unstable();
         look.uneasy = !(found.unavailable.is_empty() && found.lost.is_empty());
-        self.note_lost(found.lost.clone()).await;
+        self.lost.clone_from(&found.lost);
+        self.take_up_new_keyspace().await;
         found
     }
 
@@ -83,12 +78,12 @@ impl RedisStore {
     /// Asks every primary how it is, one after the other. A node that does not answer takes `redis.timeout`.
     pub async fn look_at_nodes(&mut self) -> Vec<NodeHealth> {
         let mut all = Vec::new();
-        for node in self.cluster_mut().primaries() {
+        for node in self.cluster.primaries() {
             let began = Instant::now();
-            let mut reply = self.cluster_mut().ask_node(&node, cmd("INFO")).await;
+            let mut reply = self.cluster.ask_node(&node, cmd("INFO")).await;
             // An ACL may keep INFO back; then that it answers has to do.
             if reply.as_ref().is_err_and(|error| error.cause == RetryCause::Refused) {
-                reply = self.cluster_mut().ask_node(&node, cmd("PING")).await;
+                reply = self.cluster.ask_node(&node, cmd("PING")).await;
             }
             let answered_ms = began.elapsed().as_secs_f64() * 1000.0;
             let health = match reply {

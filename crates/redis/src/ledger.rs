@@ -21,8 +21,7 @@ use weir_core::{
 use super::{
     keyspace::Keyspace,
     node::Request,
-    open::{ask_epochs, startup},
-    renewal::renewed,
+    open::{ask_epochs, renewed, startup},
     request_error::{RequestError, lost_history},
     script::Script,
     sequence::Repeat,

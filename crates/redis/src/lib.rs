@@ -32,7 +32,6 @@ mod plan;
 mod pool;
 pub mod rebuild;
 mod refunds;
-mod renewal;
 mod request_error;
 mod script;
 mod sequence;

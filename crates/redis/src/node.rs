@@ -221,7 +221,6 @@ impl Node {
                     }
                     error
                 })?;
-                self.stats.connection();
                 self.link = LinkId::next();
                 self.loaded = Default::default();
                 connection
@@ -250,7 +249,6 @@ impl Node {
     async fn load(&mut self, source: &str) -> Result<String, RequestError> {
         let mut command = cmd("SCRIPT");
         command.arg("LOAD").arg(source);
-        self.stats.script_load();
         self.one(command, "SCRIPT LOAD").await
     }
 

@@ -51,7 +51,7 @@ pub async fn open(
     when_missing: WhenMissing,
     keyspace_seed: KeyspaceSeed,
 ) -> Result<Opened, StoreError> {
-    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let mut cluster = Cluster::new(options, stats);
     let ours = Keyspace::from_seed(options, keyspace_seed);
     let found = find(&mut cluster, &ours, when_missing).await?;
     let mut warnings = servers::check(&mut cluster).await?;
@@ -95,7 +95,7 @@ pub async fn look(
     stats: &Arc<RedisStats>,
     keyspace_seed: KeyspaceSeed,
 ) -> Result<Looked, StoreError> {
-    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let mut cluster = Cluster::new(options, stats);
     // Only `claim` would make it.
     let found = find(&mut cluster, &Keyspace::from_seed(options, keyspace_seed), WhenMissing::Create).await?;
     let mut warnings = servers::check(&mut cluster).await?;
@@ -297,20 +297,50 @@ pub(super) fn get(key: String) -> Request {
     Request::plain("GET", key)
 }
 
-/// Shards without this keyspace's epoch; and shards that do not answer, where that is allowed.
-async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<u16>, Vec<u16>), RequestError> {
-    let (mut lost, mut absent) = (Vec::new(), Vec::new());
-    let all = 0..keyspace.meta().layout.shards;
-    for (shard, epoch) in all.clone().zip(ask_epochs(cluster, keyspace, all).await) {
+/// Shards by what they answer when they are asked for their epoch.
+#[derive(Default)]
+pub(super) struct ShardEpochs {
+    /// Those that have the keyspace's.
+    pub(super) whole: Vec<u16>,
+    /// Those that have none, or another.
+    pub(super) lost: Vec<u16>,
+    /// Those that do not answer, and why.
+    pub(super) silent: Vec<(u16, RequestError)>,
+}
+
+/// Asks these shards for their epochs.
+pub(super) async fn look_at_epochs(cluster: &mut Cluster, keyspace: &Keyspace, shards: Vec<u16>) -> ShardEpochs {
+    let mut found = ShardEpochs::default();
+    let epochs = ask_epochs(cluster, keyspace, shards.iter().copied()).await;
+    for (shard, epoch) in shards.into_iter().zip(epochs) {
         match epoch {
-            Ok(epoch) => lost.extend((epoch.as_deref() != Some(keyspace.epoch())).then_some(shard)),
-            Err(error) if !error.is_final() && cluster.options().absent == Absent::Leave => {
-                absent.push(shard);
-            }
-            Err(error) => return Err(error),
+            Ok(Some(epoch)) if epoch == keyspace.epoch() => found.whole.push(shard),
+            Ok(_) => found.lost.push(shard),
+            Err(error) => found.silent.push((shard, error)),
         }
     }
-    Ok((lost, absent))
+    found
+}
+
+/// Shards without this keyspace's epoch; and shards that do not answer, where that is allowed.
+async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<u16>, Vec<u16>), RequestError> {
+    let all = (0..keyspace.meta().layout.shards).collect();
+    let ShardEpochs { lost, silent, .. } = look_at_epochs(cluster, keyspace, all).await;
+    let may_be_absent = |error: &RequestError| !error.is_final() && cluster.options().absent == Absent::Leave;
+    let absent = silent.into_iter().map(|(shard, error)| if may_be_absent(&error) { Ok(shard) } else { Err(error) });
+    Ok((lost, absent.collect::<Result<_, _>>()?))
+}
+
+/// The keyspace with which a rebuild has replaced this one: that under its name, where it is another one that is ready and of the same
+/// shape.
+pub(super) async fn renewed(cluster: &mut Cluster, ours: &Arc<Keyspace>) -> Option<Arc<Keyspace>> {
+    let (meta, state) = read_meta(cluster, ours).await.ok()??;
+    let ready = state == State::Ready && meta.epoch != ours.epoch();
+    if !ready || compare(cluster.options(), &meta).is_err() {
+        return None;
+    }
+    tracing::warn!("a rebuild has recreated the keyspace or made its history longer: weir now uses it");
+    Some(Arc::new(Keyspace::new(&cluster.options().prefix, meta)))
 }
 
 fn advice(message: &str) -> &'static str {

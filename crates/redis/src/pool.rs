@@ -90,7 +90,7 @@ impl RedisPool {
     /// Takes over what a look has found, of which `store` knows who owns which shard. Requests for shards that do not answer
     /// are refused from now on, until a look finds that they do.
     pub fn take_over(&self, store: &mut RedisStore, found: &ShardsFound) {
-        let map = store.cluster_mut().map().cloned();
+        let map = store.cluster.map().cloned();
         let nodes: BTreeSet<NodeAddr> = map.iter().flat_map(SlotMap::primaries).collect();
         lock(&self.queues).retain(|node, _| node.as_ref().is_some_and(|node| nodes.contains(node)));
         let unavailable = found.unavailable.iter().copied().collect();
@@ -126,7 +126,7 @@ impl RedisPool {
     fn another(&self, seen: &NodesSeen) -> RedisStore {
         let mut store = RedisStore::new(&self.options, &self.stats, &self.opened);
         if let Some(map) = &seen.map {
-            store.cluster_mut().begin_with(map.clone());
+            store.cluster.begin_with(map.clone());
         }
         let queues: Vec<Arc<NodeQueue>> = lock(&self.queues).values().cloned().collect();
         for queue in queues {

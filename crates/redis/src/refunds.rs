@@ -19,10 +19,9 @@ use super::{
     cluster::Cluster,
     keyspace::{Guard, Keyspace},
     node::Request,
-    open::ask_epochs,
+    open::{look_at_epochs, renewed},
     options::RedisOptions,
     packing::{put_field, script_time},
-    renewal::renewed,
     script::Script,
     sequence::{self, Sequences},
     stats::RedisStats,
@@ -42,11 +41,7 @@ pub struct RedisRefunds {
 impl RedisRefunds {
     /// Refunds on a keyspace that [`super::open`] has verified. Connects when first asked.
     pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
-        Self {
-            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
-            keyspace: Arc::clone(&opened.keyspace),
-            lost: BTreeSet::new(),
-        }
+        Self { cluster: Cluster::new(options, stats), keyspace: Arc::clone(&opened.keyspace), lost: BTreeSet::new() }
     }
 }
 
@@ -87,8 +82,7 @@ impl TakeBack for RedisRefunds {
             *keyspace = made_anew;
             true
         } else {
-            let epochs = ask_epochs(cluster, keyspace, lost.iter().copied()).await;
-            epochs.into_iter().flatten().flatten().any(|epoch| epoch == keyspace.epoch())
+            !look_at_epochs(cluster, keyspace, lost.iter().copied().collect()).await.whole.is_empty()
         };
         if is_any_back {
             // All that waits is read again.

@@ -75,7 +75,7 @@ impl<L: OnRedis> RedisShare<L> {
         by: L::By,
     ) -> Self {
         Self {
-            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
+            cluster: Cluster::new(options, stats),
             keyspace: Arc::clone(&opened.keyspace),
             member: member.into(),
             by,

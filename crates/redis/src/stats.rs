@@ -87,11 +87,6 @@ numbers! {
     /// Calls of the admit script.
     calls,
     items,
-    connections,
-    map_refreshes,
-    script_loads,
-    /// Answers for a user whose history holds an entry far ahead of the clock.
-    ahead,
     /// Sends for which the oldest entries of a full history were dropped.
     dropped,
     /// The most sends in one call so far.
@@ -118,23 +113,7 @@ impl RedisStats {
         self.troubles[cause as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn connection(&self) {
-        self.connections.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn map_refresh(&self) {
-        self.map_refreshes.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn script_load(&self) {
-        self.script_loads.fetch_add(1, Relaxed);
-    }
-
     pub(super) fn entries_dropped(&self, times: u64) {
         self.dropped.fetch_add(times, Relaxed);
-    }
-
-    pub(super) fn ahead_seen(&self) {
-        self.ahead.fetch_add(1, Relaxed);
     }
 }

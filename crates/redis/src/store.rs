@@ -16,24 +16,24 @@ use super::{
     history::{forget, named_history},
     keyspace::{Guard, Keyspace},
     names::Names,
+    open::renewed,
     options::RedisOptions,
     plan::CallSize,
     rebuild::{PutInto, Send, put_in},
-    renewal::renewed,
     request_error::lost_history,
     stats::RedisStats,
     watch::{ShardsSeen, Watch},
 };
 
 pub struct RedisStore {
-    cluster: Cluster,
-    keyspace: Arc<Keyspace>,
+    pub(super) cluster: Cluster,
+    pub(super) keyspace: Arc<Keyspace>,
     names: Names,
     call_size: CallSize,
     /// Shards found without their epoch and not answered since.
-    lost: Vec<u16>,
+    pub(super) lost: Vec<u16>,
     /// Where [`RedisStore::look_at_shards`] goes on.
-    look: ShardLook,
+    pub(super) look: ShardLook,
     watch: Watch,
 }
 
@@ -41,7 +41,7 @@ impl RedisStore {
     /// A store on a keyspace that [`super::open`] has verified. Connects when first asked.
     pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
         Self {
-            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
+            cluster: Cluster::new(options, stats),
             keyspace: Arc::clone(&opened.keyspace),
             names: Names::default(),
             call_size: CallSize::default(),
@@ -63,25 +63,6 @@ impl RedisStore {
     pub(super) fn begin_with(&mut self, other: &Self) {
         self.keyspace = Arc::clone(&other.keyspace);
         self.names = other.names.clone();
-    }
-
-    /// What a look at the shards needs.
-    pub(super) fn parts(&mut self) -> (&mut Cluster, &Keyspace, &mut ShardLook) {
-        (&mut self.cluster, &self.keyspace, &mut self.look)
-    }
-
-    /// Notes the shards that have lost their history; uses the keyspace of a rebuild where there is one.
-    pub(super) async fn note_lost(&mut self, lost: Vec<u16>) {
-        self.lost = lost;
-        self.take_up_new_keyspace().await;
-    }
-
-    pub(super) fn lost(&self) -> &[u16] {
-        &self.lost
-    }
-
-    pub(super) fn cluster_mut(&mut self) -> &mut Cluster {
-        &mut self.cluster
     }
 
     /// What is counted, shared by all lanes.
@@ -117,7 +98,7 @@ impl RedisStore {
     }
 
     /// Uses the keyspace with which a rebuild has replaced this one, if any; `true` then.
-    async fn take_up_new_keyspace(&mut self) -> bool {
+    pub(super) async fn take_up_new_keyspace(&mut self) -> bool {
         if self.lost.is_empty() {
             return false;
         }
@@ -151,7 +132,7 @@ impl Store for RedisStore {
     fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
         match self.watch.look(away, &self.keyspace) {
             None => Vec::new(),
-            Some(ShardsSeen::Back(shards)) => shards,
+            Some(ShardsSeen::Answers { back, .. }) => back,
             Some(ShardsSeen::Renewed(keyspace)) => {
                 self.lost.clear();
                 self.keyspace = keyspace;

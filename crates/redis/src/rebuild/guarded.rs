@@ -92,7 +92,7 @@ pub(super) async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
     keyspace_seed: KeyspaceSeed,
     begin: impl FnOnce(Cluster, Keyspace) -> F,
 ) -> Result<T, RebuildError> {
-    let connect = || Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let connect = || Cluster::new(options, stats);
     let ours = Keyspace::from_seed(options, keyspace_seed);
     let mut cluster = connect();
     let lock = Lock { keyspace: &ours, run };

@@ -49,7 +49,7 @@ const CALLS_A_RENEWAL: usize = 64;
 
 /// For how long the keyspace remembers sends, in milliseconds, whatever the options say; what they say where there is none.
 pub async fn kept_history(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> Result<i64, StoreError> {
-    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let mut cluster = Cluster::new(options, stats);
     let ours = Keyspace::from_seed(options, KeyspaceSeed { epoch: String::new(), now: Time::default() });
     let meta = match read_meta(&mut cluster, &ours).await? {
         Some((meta, _)) => Some(meta),
