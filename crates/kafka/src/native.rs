@@ -7,7 +7,7 @@
 pub mod allocator;
 pub mod answers;
 pub mod inflate;
-pub mod members;
+mod members;
 mod message;
 mod produce;
 pub mod settings;

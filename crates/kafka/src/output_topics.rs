@@ -12,12 +12,12 @@ use rdkafka::{
     producer::{BaseProducer, Producer},
 };
 use weir_core::{
-    batch::record::{ApprovedTopic, Destination, Kept, Output, OutputValue, Records, WaitingTopic},
-    deferral::wheel::{Bucket, Ring},
+    batch::record::{Destination, Kept, Output, OutputValue, Records},
+    deferral::wheel::Bucket,
 };
 
 use super::{
-    client::{KafkaOptions, WheelTopics},
+    client::KafkaOptions,
     context::{FailedDelivery, KafkaContext},
     native::{self, MessageBatch, Run, Target, Topic},
     produce_rounds::{Addressed, ProduceRound, ProduceRounds, RoundSize},
@@ -110,15 +110,8 @@ impl OutputTopic {
 
 /// The output topics of a producer. To be dropped before it.
 pub struct OutputTopics {
-    /// In the order of their numbers.
-    approved: Vec<OutputTopic>,
-    suppressed: OutputTopic,
-    dead_letters: OutputTopic,
-    /// The hours and the minutes, where intents are deferred.
-    deferred: Option<[OutputTopic; 2]>,
-    undelivered: Option<OutputTopic>,
-    /// Those of waiting intents that something was written to.
-    waiting: BTreeMap<WaitingTopic, OutputTopic>,
+    /// Each by its destination with partition 0; of waiting intents those that something was written to.
+    topics: BTreeMap<Destination, OutputTopic>,
     options: KafkaOptions,
     /// What of a partition is handed over at a time, at most.
     round: RoundSize,
@@ -129,29 +122,9 @@ type Batch<'b> = (&'b MessageBatch, &'b [Output]);
 impl OutputTopics {
     /// The output topics of these options.
     pub fn new(producer: &Producing, options: &KafkaOptions) -> Result<Self, String> {
-        let ring = |wheel: &WheelTopics, ring| OutputTopic::new(producer, wheel.topic(ring), options);
-        let deferred = match &options.deferred {
-            Some(wheel) => Some([ring(wheel, Ring::Hours)?, ring(wheel, Ring::Minutes)?]),
-            None => None,
-        };
-        Ok(Self {
-            deferred,
-            approved: options
-                .approved_topics()
-                .into_iter()
-                .map(|topic| OutputTopic::new(producer, topic, options))
-                .collect::<Result<_, _>>()?,
-            undelivered: options
-                .undelivered
-                .as_deref()
-                .map(|topic| OutputTopic::new(producer, topic, options))
-                .transpose()?,
-            waiting: BTreeMap::new(),
-            options: options.clone(),
-            suppressed: OutputTopic::new(producer, &options.suppressed, options)?,
-            dead_letters: OutputTopic::new(producer, &options.dead_letters, options)?,
-            round: options.round(),
-        })
+        let open = |(to, topic)| OutputTopic::new(producer, topic, options).map(|opened| (to, opened));
+        let topics = options.outputs().into_iter().map(open).collect::<Result<_, String>>()?;
+        Ok(Self { topics, options: options.clone(), round: options.round() })
     }
 
     /// Finds where all outputs go, and what may go together.
@@ -163,11 +136,8 @@ impl OutputTopics {
             if output.to == Destination::Nowhere {
                 continue;
             }
-            self.open_waiting(producer, output.to)?;
             // A record that is left out would be lost: its offset is committed with the batch.
-            let Some(output_topic) = self.output_topic(output.to) else {
-                return Err(Unsent::NotSet(setting(output.to)));
-            };
+            let output_topic = self.output_topic(producer, output.to)?;
             if let Destination::Waiting { topic, partition } = output.to
                 && !output_topic.knows(partition)
                 && !looked_for_more.contains(&topic)
@@ -213,45 +183,37 @@ impl OutputTopics {
     ) -> Result<(), Unsent> {
         for group in round.partitions() {
             let Some(Addressed { partition, to, .. }) = group.first().copied() else { continue };
-            let output_topic = self.output_topic(to).ok_or(Unsent::NotSet(setting(to)))?;
+            let output_topic = self.output_topic(producer, to)?;
             Stream { producer, batch, deadline, output_topic, partition }.put(group)?;
         }
         Ok(())
     }
 
-    /// Makes the topic of waiting intents known: routes come with policies.
-    fn open_waiting(&mut self, producer: &Producing, to: Destination) -> Result<(), Unsent> {
-        let Destination::Waiting { topic, .. } = to else { return Ok(()) };
-        if self.waiting.contains_key(&topic) {
-            return Ok(());
+    /// The topic of outputs that go there. One of waiting intents is made known when it is needed: routes come with policies.
+    fn output_topic(&mut self, producer: &Producing, to: Destination) -> Result<&mut OutputTopic, Unsent> {
+        let not_set = Unsent::NotSet(setting(to));
+        let key = match to {
+            Destination::Deferred(Bucket { ring, .. }) => Destination::Deferred(Bucket { ring, partition: 0 }),
+            Destination::Waiting { topic, .. } => Destination::Waiting { topic, partition: 0 },
+            Destination::Approved(_)
+            | Destination::Suppressed
+            | Destination::DeadLetters
+            | Destination::Undelivered
+            | Destination::Nowhere => to,
+        };
+        if let Destination::Waiting { topic, .. } = to
+            && !self.topics.contains_key(&key)
+        {
+            let Some(name) = self.options.waiting_on(topic) else { return Err(not_set) };
+            let opened = OutputTopic::new(producer, &name, &self.options).map_err(Unsent::PartitionsUnknown)?;
+            self.topics.insert(key, opened);
         }
-        let name = self.options.waiting_on(topic).ok_or(Unsent::NotSet(setting(to)))?;
-        let opened = OutputTopic::new(producer, &name, &self.options).map_err(Unsent::PartitionsUnknown)?;
-        self.waiting.insert(topic, opened);
-        Ok(())
-    }
-
-    fn output_topic(&mut self, to: Destination) -> Option<&mut OutputTopic> {
-        match to {
-            Destination::Approved(ApprovedTopic(number)) => self.approved.get_mut(usize::from(number)),
-            Destination::Suppressed => Some(&mut self.suppressed),
-            Destination::DeadLetters => Some(&mut self.dead_letters),
-            Destination::Deferred(Bucket { ring, .. }) => {
-                let [hours, minutes] = self.deferred.as_mut()?;
-                Some(if ring == Ring::Hours { hours } else { minutes })
-            }
-            Destination::Waiting { topic, .. } => self.waiting.get_mut(&topic),
-            Destination::Undelivered => self.undelivered.as_mut(),
-            Destination::Nowhere => None,
-        }
+        self.topics.get_mut(&key).ok_or(not_set)
     }
 
     /// Forgets how many partitions there are: a topic may have been made anew.
     pub fn forget_partitions(&mut self) {
-        let others = [&mut self.suppressed, &mut self.dead_letters].into_iter().chain(self.waiting.values_mut());
-        for output_topic in self.approved.iter_mut().chain(&mut self.undelivered).chain(others) {
-            output_topic.partitions = None;
-        }
+        self.topics.values_mut().for_each(|output_topic| output_topic.partitions = None);
     }
 }
 

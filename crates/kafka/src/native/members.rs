@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::{CStr, c_void},
-    ptr,
+    ffi::{CStr, CString, c_void},
     time::Duration,
 };
 
@@ -16,25 +15,15 @@ use rdkafka::{
 use super::answers::{Answers, Event, RequestOptions, outcome};
 use crate::context::KafkaClient;
 
-/// Whether a member has partitions, by its group's coordinator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holding {
-    /// It has these, and the group is stable.
-    Held,
-    /// It has others or none, or the group is rebalancing.
-    Others,
-    /// The broker cannot be asked: librdkafka's mock cluster.
-    NotAsked,
-}
-
 impl Answers {
-    /// Whether this client has exactly these partitions in its group. Blocks, for so long at the most.
-    pub fn holding(
+    /// Whether this client has exactly these partitions in its group, and the group is stable, by its coordinator; also where that cannot be
+    /// asked: librdkafka's mock cluster. Blocks, for so long at the most.
+    pub fn holds(
         &self,
         client: &KafkaClient,
         (group, partitions): (&CStr, &TopicPartitionList),
         wait: Duration,
-    ) -> Result<Holding, RDKafkaErrorCode> {
+    ) -> Result<bool, RDKafkaErrorCode> {
         let mut groups = [group.as_ptr()];
         let of = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS;
         let options = RequestOptions::new(client, of, wait);
@@ -49,43 +38,29 @@ impl Answers {
             );
         }
         let event = self.next(wait).ok_or(RDKafkaErrorCode::OperationTimedOut)?;
-        // SAFETY: the client is alive; what it gives is null or ours.
-        let member = unsafe { Text::new(rd::rd_kafka_memberid(client.native_ptr()), client.native_ptr()) };
+        let Some(member) = member_id(client) else { return Ok(false) };
         let wanted = partitions.elements().iter().map(|element| element.partition()).collect();
-        match member.map_or(Ok(Holding::Others), |member| holding(&event, &member, &wanted)) {
-            Err(RDKafkaErrorCode::UnsupportedFeature) => Ok(Holding::NotAsked),
+        match holds(&event, &member, &wanted) {
+            Err(RDKafkaErrorCode::UnsupportedFeature) => Ok(true),
             answer => answer,
         }
     }
 }
 
-/// A text of librdkafka's; freed when dropped.
-struct Text {
-    text: ptr::NonNull<std::ffi::c_char>,
-    client: *mut rd::rd_kafka_t,
-}
-
-impl Text {
-    /// # Safety
-    /// The text is null or was handed out by this client, which outlives it.
-    unsafe fn new(text: *mut std::ffi::c_char, client: *mut rd::rd_kafka_t) -> Option<Self> {
-        Some(Self { text: ptr::NonNull::new(text)?, client })
-    }
-
-    fn as_c_str(&self) -> &CStr {
-        // SAFETY: it is a C string, and alive.
-        unsafe { CStr::from_ptr(self.text.as_ptr()) }
+fn member_id(client: &KafkaClient) -> Option<CString> {
+    // SAFETY: the client is alive; what it gives is null, or a C string that is ours, and is freed once.
+    unsafe {
+        let text = rd::rd_kafka_memberid(client.native_ptr());
+        if text.is_null() {
+            return None;
+        }
+        let member = CStr::from_ptr(text).to_owned();
+        rd::rd_kafka_mem_free(client.native_ptr(), text.cast::<c_void>());
+        Some(member)
     }
 }
 
-impl Drop for Text {
-    fn drop(&mut self) {
-        // SAFETY: librdkafka allocated it, and it is freed once.
-        unsafe { rd::rd_kafka_mem_free(self.client, self.text.as_ptr().cast::<c_void>()) }
-    }
-}
-
-fn holding(event: &Event, member: &Text, wanted: &BTreeSet<i32>) -> Result<Holding, RDKafkaErrorCode> {
+fn holds(event: &Event, member: &CStr, wanted: &BTreeSet<i32>) -> Result<bool, RDKafkaErrorCode> {
     let event = event.as_ptr();
     // SAFETY: the event is alive, and what is read here belongs to it. The result is null where it is the answer to something
     // else; each description and each of its members is there as long as the event. A null error is no error.
@@ -109,21 +84,20 @@ fn holding(event: &Event, member: &Text, wanted: &BTreeSet<i32>) -> Result<Holdi
             | State::RD_KAFKA_CONSUMER_GROUP_STATE_COMPLETING_REBALANCE
             | State::RD_KAFKA_CONSUMER_GROUP_STATE_DEAD
             | State::RD_KAFKA_CONSUMER_GROUP_STATE_EMPTY
-            | State::RD_KAFKA_CONSUMER_GROUP_STATE__CNT => return Ok(Holding::Others),
+            | State::RD_KAFKA_CONSUMER_GROUP_STATE__CNT => return Ok(false),
         }
         for index in 0..rd::rd_kafka_ConsumerGroupDescription_member_count(group) {
             let described = rd::rd_kafka_ConsumerGroupDescription_member(group, index);
             let id = rd::rd_kafka_MemberDescription_consumer_id(described);
-            if id.is_null() || CStr::from_ptr(id) != member.as_c_str() {
+            if id.is_null() || CStr::from_ptr(id) != member {
                 continue;
             }
             let assignment = rd::rd_kafka_MemberDescription_assignment(described);
             let list = rd::rd_kafka_MemberAssignment_partitions(assignment);
-            let held = partitions(list);
-            return Ok(if held == *wanted { Holding::Held } else { Holding::Others });
+            return Ok(partitions(list) == *wanted);
         }
     }
-    Ok(Holding::Others)
+    Ok(false)
 }
 
 /// # Safety

@@ -5,13 +5,12 @@
 //! the broker takes. So the coordinator is asked whether the member has these partitions, in a group that is not rebalancing. If the
 //! generation changes after that, the broker refuses commits under the noted one.
 
-use std::ffi::CString;
-use std::time::Duration;
+use std::{ffi::CString, time::Duration};
 
 use rdkafka::{TopicPartitionList, consumer::Consumer, error::KafkaError};
 
 use super::{KafkaSource, SourceError, temporary};
-use crate::native::{answers::Answers, members::Holding};
+use crate::native::answers::Answers;
 
 /// How long the coordinator may take. It blocks the lane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
@@ -25,14 +24,11 @@ impl KafkaSource {
     pub(super) fn check_holding(&mut self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
         let group = CString::new(self.options.group.as_str())
             .map_err(|_| SourceError::Fatal("kafka.group holds a NUL".to_owned()))?;
-        let holding = {
-            let client = self.consumer.client();
-            let answers = Answers::new(client).map_err(SourceError::Temporary)?;
-            answers.holding(client, (&group, partitions), ANSWER_TIMEOUT)
-        };
-        match holding {
-            Ok(Holding::Held | Holding::NotAsked) => Ok(()),
-            Ok(Holding::Others) => {
+        let client = self.consumer.client();
+        let answers = Answers::new(client).map_err(SourceError::Temporary)?;
+        match answers.holds(client, (&group, partitions), ANSWER_TIMEOUT) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
                 self.give_up()?;
                 // Not `unassign`, which answers nothing.
                 let none = TopicPartitionList::new();
