@@ -59,7 +59,6 @@ pub async fn open(
         Some(found) => found,
         None => claim(&mut cluster, &ours).await?,
     };
-    compare(options, &meta)?;
     warnings.extend(compare_history(options, &meta)?);
     let keyspace = Keyspace::new(&options.prefix, meta);
     if state == State::Creating {
@@ -100,7 +99,6 @@ pub async fn look(
     let found = find(&mut cluster, &Keyspace::from_seed(options, keyspace_seed), WhenMissing::Create).await?;
     let mut warnings = servers::check(&mut cluster).await?;
     let Some((meta, state)) = found else { return Ok(Looked { keyspace: None, warnings }) };
-    compare(options, &meta)?;
     warnings.extend(compare_history(options, &meta)?);
     let keyspace = match state {
         State::Creating => None,
@@ -207,9 +205,10 @@ pub(super) fn compare_shards(options: &RedisOptions, meta: &Meta) -> Result<(), 
     )))
 }
 
-/// Fails where the history that is set is not all there yet; a warning where a longer one is not, or where the keyspace remembers for
+/// Fails where the keyspace is of another shape, or the history that is set is not all there yet; a warning where a longer one is not, or where the keyspace remembers for
 /// longer.
 fn compare_history(options: &RedisOptions, meta: &Meta) -> Result<Option<String>, StoreError> {
+    compare(options, meta)?;
     let [ours, complete, theirs] = [options.history_ms, meta.complete_ms(), meta.history_ms].map(in_settings);
     if meta.complete_ms() < options.history_ms {
         return Err(not_all_there(options, meta));

@@ -4,10 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use arc_swap::ArcSwap;
@@ -54,11 +51,9 @@ struct NodesSeen {
 struct NodeQueue {
     free: Mutex<Vec<RedisStore>>,
     permits: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    /// Of the requests that are under way, and of those that wait.
+    places: Arc<Semaphore>,
 }
-
-/// A place among those who wait; given back when dropped.
-struct QueuePlace(Arc<NodeQueue>);
 
 /// A store on loan; given back when dropped, also half way through a request, which a store allows.
 struct Loan {
@@ -66,6 +61,7 @@ struct Loan {
     store: Option<RedisStore>,
     // Behind the store: it is back before another request may look for it.
     _permit: OwnedSemaphorePermit,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl RedisPool {
@@ -104,21 +100,20 @@ impl RedisPool {
         let seen = self.seen.load_full();
         let node = seen.map.as_ref().and_then(|map| map.owner(slot_of_shard(shard, layout.shards))).cloned();
         let alone = seen.map.as_ref().is_none_or(|map| map.primaries().len() < 2);
-        let queue = Arc::clone(lock(&self.queues).entry(node.clone()).or_insert_with(NodeQueue::new));
-        let place = QueuePlace::take(&queue, if alone { usize::MAX } else { self.most_waiting });
-        let Some(place) = place else {
+        let queue = Arc::clone(lock(&self.queues).entry(node.clone()).or_insert_with(|| self.queue()));
+        let place = Arc::clone(&queue.places).try_acquire_owned().ok();
+        if place.is_none() && !alone {
             let node = node.map_or_else(|| "Redis".to_owned(), |node| node.to_string());
             return Err(StoreError::Temporary(format!("{node}: {} requests wait for it already", self.most_waiting)));
-        };
+        }
         let permit = Arc::clone(&queue.permits).acquire_owned().await;
         let permit = permit.map_err(|_| StoreError::Temporary("the connections are closed".to_owned()))?;
-        drop(place);
         // It may have been found out while this request waited.
         self.must_answer(shard)?;
         // The one used last: its connections and the names it knows are warm.
         let free = lock(&queue.free).pop();
         let store = free.unwrap_or_else(|| self.another(&seen));
-        Ok(Loan { of: queue, store: Some(store), _permit: permit })
+        Ok(Loan { of: queue, store: Some(store), _permit: permit, _place: place })
     }
 
     /// One more store. It begins with what the last look found and what a free store knows, so that it need not ask a node that may
@@ -138,6 +133,12 @@ impl RedisPool {
         store
     }
 
+    fn queue(&self) -> Arc<NodeQueue> {
+        let places = Semaphore::new(PER_NODE.saturating_add(self.most_waiting).min(Semaphore::MAX_PERMITS));
+        let permits = Arc::new(Semaphore::new(PER_NODE));
+        Arc::new(NodeQueue { free: Mutex::default(), permits, places: Arc::new(places) })
+    }
+
     fn must_answer(&self, shard: u16) -> Result<(), StoreError> {
         let seen = self.seen.load();
         match seen.unavailable.contains(&shard) {
@@ -149,27 +150,6 @@ impl RedisPool {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl NodeQueue {
-    fn new() -> Arc<Self> {
-        let permits = Arc::new(Semaphore::new(PER_NODE));
-        Arc::new(Self { free: Mutex::default(), permits, waiting: AtomicUsize::new(0) })
-    }
-}
-
-impl QueuePlace {
-    /// `None` where `most` wait already.
-    fn take(queue: &Arc<NodeQueue>, most: usize) -> Option<Self> {
-        let place = Self(Arc::clone(queue));
-        (queue.waiting.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
-    }
-}
-
-impl Drop for QueuePlace {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Loan {
