@@ -42,7 +42,7 @@ pub use self::{
     health::Health,
     queries::{Answering, DecisionMode, Queries, QueryPool},
     server::Server,
-    status::{Degradation, Degraded, DegradedPart, Status},
+    status::{Degradation, Degraded, Status},
 };
 use self::{
     auth::Access, health::Stopping, page::Viewers, problem::Problem, server::Ending, single_flight::SingleFlight,
