@@ -26,14 +26,6 @@ use crate::{
     metrics::Metrics,
 };
 
-/// The limits of the policy in force that are known, of all kinds: each in the shape of its endpoint.
-#[derive(Debug, Serialize)]
-pub struct LimitRows {
-    limits: Vec<Value>,
-    /// How many more budgets there are.
-    omitted: usize,
-}
-
 /// Where limits of a policy are looked at. Services are limited by what their instances register.
 pub struct LimitsDesk {
     /// Budgets, for their endpoints.
@@ -60,8 +52,8 @@ impl LimitsDesk {
         }
     }
 
-    /// All of them, for the page.
-    pub async fn rows(&self) -> LimitRows {
+    /// Those of the policy in force that are known, each in the shape of its endpoint; and how many more budgets there are.
+    pub async fn rows(&self) -> (Vec<Value>, usize) {
         let BudgetList { budgets, omitted } = self.budgets.all().await;
         let pressure = match self.pressure.found() {
             PressureFound::Seen(view) => Some(row(&view)),
@@ -69,7 +61,7 @@ impl LimitsDesk {
         };
         let routes = self.routes.views();
         let limits = budgets.iter().map(row).chain(pressure).chain(routes.iter().map(row)).collect();
-        LimitRows { limits, omitted }
+        (limits, omitted)
     }
 
     /// What does not work as it should.
