@@ -105,8 +105,8 @@ impl Degradation {
     Always,
 ))]
 pub(super) async fn status(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<Status>, Problem> {
-    let waiting = api.health.waiting().err().unwrap_or_default();
-    Ok(Json(Status { ready: waiting.is_empty(), waiting, degraded: api.health.worker.degraded() }))
+    let waiting = api.waiting();
+    Ok(Json(Status { ready: waiting.is_empty(), waiting, degraded: api.sources.health.degraded() }))
 }
 
 #[cfg(test)]
