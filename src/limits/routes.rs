@@ -73,8 +73,8 @@ impl RoutesShown {
         self.known().iter().map(|(state, known)| RouteView::new(&state.name, known)).collect()
     }
 
-    /// For how long, and what happens: the routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
-    /// partitions behind, or in which intents have waited for too long.
+    /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
+    /// partitions behind, or in which intents have waited for too long: for how long, and what happens.
     pub(super) fn degraded(&self) -> Vec<(Duration, String)> {
         let passed = SystemClock.passed();
         let degraded = self.known().into_iter().filter_map(|(state, known)| {
