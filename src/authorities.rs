@@ -1,6 +1,9 @@
 //! Certificate authorities to trust, read and checked once: what takes them later cannot fail on them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt::Display,
+    path::{Path, PathBuf},
+};
 
 use rustls::{
     RootCertStore,
@@ -19,34 +22,35 @@ pub struct Authorities {
     file: PathBuf,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoAuthorities {
-    #[error("{0}")]
-    NoFile(String),
-    #[error("has no certificate in it (PEM: -----BEGIN CERTIFICATE-----)")]
-    Empty,
-    #[error("has a certificate that cannot be read: {0}")]
-    Unreadable(String),
-}
-
 impl Authorities {
-    pub fn read(file: &Path) -> Result<Self, NoAuthorities> {
-        Self::check(read(file)?, file)
+    /// Those in a file. The error goes on after its name: "has no certificate in it".
+    pub fn read(file: &Path) -> Result<Self, String> {
+        Self::check(read_or_say(file, MAX_BYTES)?, file)
     }
 
-    fn check(pem: Vec<u8>, file: &Path) -> Result<Self, NoAuthorities> {
+    fn check(pem: Vec<u8>, file: &Path) -> Result<Self, String> {
+        let authorities = Self { pem, file: file.to_owned() };
+        authorities.store()?;
+        Ok(authorities)
+    }
+
+    /// A store of these certificates and no others.
+    pub fn store(&self) -> Result<RootCertStore, String> {
+        let unreadable = |error: &dyn Display| format!("has a certificate that cannot be read: {error}");
         let mut store = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate = certificate.map_err(|error| NoAuthorities::Unreadable(error.to_string()))?;
-            store.add(certificate).map_err(|error| NoAuthorities::Unreadable(error.to_string()))?;
+        for certificate in CertificateDer::pem_slice_iter(&self.pem) {
+            store.add(certificate.map_err(|error| unreadable(&error))?).map_err(|error| unreadable(&error))?;
         }
-        if store.is_empty() { Err(NoAuthorities::Empty) } else { Ok(Self { pem, file: file.to_owned() }) }
+        if store.is_empty() {
+            return Err("has no certificate in it (PEM: -----BEGIN CERTIFICATE-----)".to_owned());
+        }
+        Ok(store)
     }
 
     /// What the file has now, if it has changed. While it holds no authorities, those from before stay in force.
     #[must_use]
     pub fn replaced(&self) -> Option<Self> {
-        let found = match read(&self.file) {
+        let found = match read_or_say(&self.file, MAX_BYTES) {
             Ok(pem) if pem == self.pem => return None,
             found => found.and_then(|pem| Self::check(pem, &self.file)),
         };
@@ -68,8 +72,4 @@ impl std::fmt::Debug for Authorities {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Authorities({} bytes)", self.pem.len())
     }
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, NoAuthorities> {
-    read_or_say(file, MAX_BYTES).map_err(NoAuthorities::NoFile)
 }

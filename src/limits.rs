@@ -7,7 +7,7 @@ mod pressure;
 mod routes;
 mod view;
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -26,49 +26,14 @@ use crate::{
     metrics::Metrics,
 };
 
-/// What people and programs are shown of a kind of limit.
-pub trait ShownLimit: Send + Sync {
-    /// What is limited.
-    fn kind(&self) -> LimitKind;
-
-    /// Adds those of the policy in force that are known.
-    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a>;
-
-    /// What does not work as it should: for how long, and what happens, why, and what to do.
-    fn degraded(&self) -> Vec<(Duration, String)>;
-
-    /// Brings metrics up to date that are not counted as it happens.
-    fn note(&self, _: &Metrics) {}
-}
-
-/// See [`ShownLimit::add_to`].
-pub type Adding<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
-
-/// The limits of the policy in force, of all kinds: each in the shape of its endpoint.
-#[derive(Debug, Default, Serialize)]
-pub struct LimitRows {
-    limits: Vec<Value>,
-    /// How many more budgets there are.
-    omitted: usize,
-}
-
-impl LimitRows {
-    fn add(&mut self, view: &impl Serialize) {
-        // Numbers, names and texts always are JSON.
-        self.limits.push(serde_json::to_value(view).unwrap_or_default());
-    }
-}
-
-/// Where limits are looked at.
+/// Where limits of a policy are looked at. Services are limited by what their instances register.
 pub struct LimitsDesk {
     /// Budgets, for their endpoints.
     pub budgets: Arc<BudgetsShown>,
     /// Pressure, for its endpoint.
-    pub pressure: Arc<PressureShown>,
+    pub pressure: PressureShown,
     /// Routes, for their endpoint.
-    pub routes: Arc<RoutesShown>,
-    /// Every kind that a policy has. Services are limited by what their instances register.
-    pub kinds: Vec<Arc<dyn ShownLimit>>,
+    pub routes: RoutesShown,
 }
 
 impl LimitsDesk {
@@ -80,32 +45,45 @@ impl LimitsDesk {
         pressure: PressureStatus,
         routes: Arc<Routes>,
     ) -> Self {
-        let policy = || Arc::clone(policy);
-        let budgets = Arc::new(budgets);
-        let pressure = Arc::new(PressureShown { policy: policy(), status: pressure });
-        let routes = Arc::new(RoutesShown { policy: policy(), routes });
-        let kinds: Vec<Arc<dyn ShownLimit>> = vec![budgets.clone(), pressure.clone(), routes.clone()];
-        Self { budgets, pressure, routes, kinds }
+        Self {
+            budgets: Arc::new(budgets),
+            pressure: PressureShown { policy: Arc::clone(policy), status: pressure },
+            routes: RoutesShown { policy: Arc::clone(policy), routes },
+        }
     }
 
-    /// All of them, for the page.
-    pub async fn rows(&self) -> LimitRows {
-        let mut rows = LimitRows::default();
-        for kind in &self.kinds {
-            kind.add_to(&mut rows).await;
-        }
-        rows
+    /// Those of the policy in force that are known, each in the shape of its endpoint; and how many more budgets there are.
+    pub async fn rows(&self) -> (Vec<Value>, usize) {
+        let BudgetList { budgets, omitted } = self.budgets.all().await;
+        let pressure = match self.pressure.found() {
+            PressureFound::Seen(view) => Some(row(&view)),
+            PressureFound::NoRule | PressureFound::NotReadYet => None,
+        };
+        let routes = self.routes.views();
+        let limits = budgets.iter().map(row).chain(pressure).chain(routes.iter().map(row)).collect();
+        (limits, omitted)
     }
 
     /// What does not work as it should.
     #[must_use]
     pub fn degraded(&self) -> Vec<Degradation> {
-        let of = |kind: &Arc<dyn ShownLimit>| {
-            let what = Degraded::Limit(kind.kind());
-            kind.degraded().into_iter().map(move |(lasts, message)| Degradation::lasting(what, lasts, message))
-        };
-        self.kinds.iter().flat_map(of).collect()
+        let of = |(what, (lasts, message))| Degradation::lasting(what, lasts, message);
+        let budgets = self.budgets.degraded().map(|budgets| (Degraded::Budget, budgets));
+        let pressure = self.pressure.degraded().map(|pressure| (Degraded::Pressure, pressure));
+        let routes = self.routes.degraded().into_iter().map(|route| (Degraded::Route, route));
+        budgets.into_iter().chain(pressure).chain(routes).map(of).collect()
     }
+
+    /// Brings metrics up to date that are not counted as it happens.
+    pub fn note(&self, metrics: &Metrics) {
+        self.pressure.note(metrics);
+        self.routes.note(metrics);
+    }
+}
+
+fn row(view: &impl Serialize) -> Value {
+    // Numbers, names and texts always are JSON.
+    serde_json::to_value(view).unwrap_or_default()
 }
 
 /// The other limits that an intent of this class takes from. Only running instances know how they stand.

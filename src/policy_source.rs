@@ -11,7 +11,7 @@ use weir_core::{
 };
 use weir_worker::refresh::RefreshSource;
 
-use crate::object_store::{Fetched, ObjectError, StoredObject, Version};
+use crate::object_store::{ObjectError, StoredObject, Version};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PolicySourceError {
@@ -61,10 +61,8 @@ impl RefreshSource for PolicySource {
 
     async fn load(&mut self) -> Result<Option<Arc<Policy>>, PolicySourceError> {
         let limit_bytes = MAX_DOCUMENT_BYTES as u64;
-        let (bytes, version) = match self.object.get_if_changed(self.last.as_ref(), limit_bytes).await? {
-            Fetched::Unchanged => return Ok(None),
-            Fetched::Object { bytes, version } => (bytes, version),
-        };
+        let read = self.object.get_if_changed(self.last.as_ref(), limit_bytes).await?;
+        let Some((bytes, version)) = read else { return Ok(None) };
         let text = std::str::from_utf8(&bytes).map_err(|_| PolicySourceError::NotUtf8(self.name.clone()))?;
         let policy = parse_policy(&self.name, text, self.format, self.bounds)?;
         self.last = version;

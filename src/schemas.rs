@@ -21,9 +21,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use rustls::{
-    ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::CertificateDer, pki_types::pem::PemObject as _,
-};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
@@ -239,13 +237,7 @@ fn connector(url: &str, authorities: Option<&Authorities>) -> anyhow::Result<Htt
             .with_provider_and_native_roots(provider)
             .context("schemas.registry is https, and the system's certificate authorities cannot be read")?,
         None => builder.with_tls_config(trusting(RootCertStore::empty())?),
-        Some(authorities) => {
-            let mut store = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(&authorities.pem) {
-                store.add(certificate?)?;
-            }
-            builder.with_tls_config(trusting(store)?)
-        }
+        Some(authorities) => builder.with_tls_config(trusting(authorities.store().map_err(anyhow::Error::msg)?)?),
     };
     Ok(builder.https_or_http().enable_http1().build())
 }

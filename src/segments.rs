@@ -1,17 +1,15 @@
 //! Loading a set: the manifest, then each object, checked; all of it or nothing.
 
 mod error;
-mod intake;
 mod object;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use weir_core::segment::{MAX_MANIFEST_BYTES, Manifest, ManifestSegment, Members, Segment, SegmentSet, UserIds};
 
 use self::object::{Loaded, check_cardinality, load_object};
-use super::object_store::{Fetched, StoredObject, Version};
+use super::object_store::{StoredObject, Version};
 pub use error::{SegmentProblem, SegmentsError};
-pub use intake::{TakenObject, TakingReader};
 
 /// How often it is looked whether an old set is still in use.
 const RETIRED_LOOK: Duration = Duration::from_millis(100);
@@ -25,14 +23,8 @@ pub struct SegmentSource {
     user_id_prefix: String,
     version: Option<Version>,
     set: Option<Arc<SegmentSet>>,
-    refused: Option<RefusedSet>,
-}
-
-/// A manifest whose set was refused. As long as it is the same, only what was wrong is looked at again.
-#[derive(Debug)]
-struct RefusedSet {
-    version: Version,
-    why: Refusal,
+    /// The manifest whose set was refused. As long as it is the same, only what was wrong is looked at again.
+    refused: Option<(Version, Refusal)>,
 }
 
 #[derive(Debug)]
@@ -62,11 +54,9 @@ impl SegmentSource {
     /// Objects that the last set had already are not read again. After an error, the next call looks first at what
     /// was wrong, and downloads nothing while that is in the same state.
     pub async fn load(&mut self) -> Result<Option<Arc<SegmentSet>>, SegmentsError> {
-        let known = self.refused.as_ref().map(|refused| &refused.version).or(self.version.as_ref());
-        let (bytes, version) = match self.manifest.get_if_changed(known, MAX_MANIFEST_BYTES).await? {
-            Fetched::Unchanged => return self.load_refused().await,
-            Fetched::Object { bytes, version } => (bytes, version),
-        };
+        let known = self.refused.as_ref().map(|(version, _)| version).or(self.version.as_ref());
+        let read = self.manifest.get_if_changed(known, MAX_MANIFEST_BYTES).await?;
+        let Some((bytes, version)) = read else { return self.load_refused().await };
         self.refused = None;
         if version.is_some() && version == self.version {
             // A refused set was taken back.
@@ -77,7 +67,7 @@ impl SegmentSource {
             Err(problem) => {
                 let error = SegmentsError::Manifest { location: self.manifest.location(), problem };
                 let why = Refusal::Manifest(error.clone());
-                self.refused = version.map(|version| RefusedSet { version, why });
+                self.refused = version.map(|version| (version, why));
                 Err(error)
             }
         }
@@ -86,11 +76,11 @@ impl SegmentSource {
     async fn load_refused(&mut self) -> Result<Option<Arc<SegmentSet>>, SegmentsError> {
         match self.refused.take() {
             None => Ok(None),
-            Some(RefusedSet { version, why: Refusal::Manifest(error) }) => {
-                self.refused = Some(RefusedSet { version, why: Refusal::Manifest(error.clone()) });
+            Some((version, Refusal::Manifest(error))) => {
+                self.refused = Some((version, Refusal::Manifest(error.clone())));
                 Err(error)
             }
-            Some(RefusedSet { version, why: Refusal::Object(manifest, culprit) }) => {
+            Some((version, Refusal::Object(manifest, culprit))) => {
                 self.take(manifest, Some(version), Some(culprit)).await.map(Some)
             }
         }
@@ -115,30 +105,25 @@ impl SegmentSource {
             Err(culprit) => {
                 let error = culprit.error.clone();
                 let why = Refusal::Object(manifest, culprit);
-                self.refused = version.map(|version| RefusedSet { version, why });
+                self.refused = version.map(|version| (version, why));
                 Err(error)
             }
         }
     }
 
     /// Reads the segments, the one that was bad last time first.
-    async fn read_segments(&self, manifest: &Manifest, last_time: Option<Culprit>) -> Result<Vec<Segment>, Culprit> {
-        let mut first = None;
-        if let Some(culprit) = last_time {
-            let at = culprit.at;
-            first = Some((at, self.read_segment(manifest, at, Some(culprit)).await?));
+    async fn read_segments(
+        &self,
+        manifest: &Manifest,
+        mut last_time: Option<Culprit>,
+    ) -> Result<Vec<Segment>, Culprit> {
+        let first = last_time.as_ref().map(|culprit| culprit.at);
+        let others = (0..manifest.segments.len()).filter(move |at| Some(*at) != first);
+        let mut segments = BTreeMap::new();
+        for at in first.into_iter().chain(others) {
+            segments.insert(at, self.read_segment(manifest, at, last_time.take()).await?);
         }
-        let mut segments = Vec::with_capacity(manifest.segments.len());
-        for at in 0..manifest.segments.len() {
-            segments.push(match first.take() {
-                Some((read, segment)) if read == at => segment,
-                other => {
-                    first = other;
-                    self.read_segment(manifest, at, None).await?
-                }
-            });
-        }
-        Ok(segments)
+        Ok(segments.into_values().collect())
     }
 
     async fn read_segment(

@@ -3,22 +3,18 @@
 use std::{sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
-use serde::Serialize;
+use serde_json::{Value, json};
 use weir_core::{
     basis::time::Time,
     decision::verdict::SuppressReason,
     intent::dead_letter::DeadLetterReason,
-    policy::{Mode, Policy},
+    policy::{Cap, Mode, Policy},
     ports::NodeHealth,
-    segment::SegmentSet,
+    segment::{Segment, SegmentSet},
 };
 use weir_worker::{refresh::Refreshed, status::LaneStatus};
 
-use crate::{
-    deferred::{DeferredCount, DeferredIntents},
-    limits::LimitsDesk,
-    metrics::Metrics,
-};
+use crate::{deferred::DeferredCount, http::Degradation, limits::LimitsDesk, metrics::Metrics};
 
 /// The most caps and partitions that are told: those that deny most, and lag most.
 const MOST_ROWS: usize = 100;
@@ -34,100 +30,6 @@ pub struct Vitals {
     /// The deferred intents, where intents can be deferred.
     pub deferred: Option<DeferredCount>,
     pub limits: Arc<LimitsDesk>,
-}
-
-/// A look at a worker. Counts are totals since its start.
-#[derive(Debug, Clone, Serialize)]
-pub struct Look {
-    pub at: Time,
-    pub weir: &'static str,
-    /// Decisions by verdict and reason; those that never came are left out.
-    pub decisions: Vec<Decided>,
-    /// Dead letters by reason; those that never came are left out.
-    pub dead_letters: Vec<ReasonCount>,
-    /// Caps by denials, most first.
-    pub caps: Vec<CapDenials>,
-    /// Records not yet decided and committed, by partition, those that lag most.
-    pub lag: Vec<Lag>,
-    /// The lag of all partitions together.
-    pub lag_total: i64,
-    /// How many partitions this process reads.
-    pub partitions: usize,
-    pub segments: SegmentsInForce,
-    pub policy: PolicyInForce,
-    /// Lanes that have their partitions.
-    pub lanes_ready: usize,
-    pub lanes: usize,
-    /// The nodes of the store, none where it is embedded.
-    pub nodes: Vec<NodeHealth>,
-    /// How long ago they were looked at, in seconds; `None` where nobody looks.
-    pub nodes_age_s: Option<f64>,
-    /// The deferred intents; `None` where nothing can be deferred, and before they are counted.
-    pub deferred: Option<DeferredIntents>,
-}
-
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Decided {
-    pub verdict: &'static str,
-    pub reason: &'static str,
-    pub count: u64,
-}
-
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct ReasonCount {
-    pub reason: &'static str,
-    pub count: u64,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct CapDenials {
-    /// The segment of the users; `None` for users in none.
-    pub segment: Option<String>,
-    pub cap: String,
-    /// Its limit and window, in words: `2 in any 24h`.
-    pub rule: String,
-    pub count: u64,
-}
-
-/// How far a partition is behind.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Lag {
-    pub partition: i32,
-    pub records: i64,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct SegmentsInForce {
-    #[serde(flatten)]
-    pub version: InForce,
-    /// Each segment's name and users, in the manifest's order.
-    pub sizes: Vec<SegmentSize>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct SegmentSize {
-    pub name: String,
-    pub users: u64,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct PolicyInForce {
-    #[serde(flatten)]
-    pub version: InForce,
-    /// Whether verdicts are only reported.
-    pub shadow: bool,
-}
-
-/// What is in force, and since when.
-#[derive(Debug, Clone, Serialize)]
-pub struct InForce {
-    pub version: String,
-    /// Seconds since it was taken up.
-    pub age_s: f64,
-    /// Seconds since its source last gave it or said that there is no newer one.
-    pub confirmed_s: f64,
-    /// Whether the last read of the source failed or was refused; the log says why.
-    pub refused: bool,
 }
 
 /// The nodes of a store, as somebody last found them; written by who looks, read by the page.
@@ -149,84 +51,94 @@ impl Nodes {
 }
 
 impl Vitals {
-    pub fn look(&self, at: Time) -> Look {
+    /// A look at a worker that waits for this before it is ready, and finds this degraded. Counts are totals since its start.
+    pub async fn look(&self, at: Time, waiting: Vec<String>, degraded: Vec<Degradation>) -> Value {
+        let (limits, omitted) = self.limits.rows().await;
         let (set, policy) = (self.segments.current(), self.policy.current());
         let (lag, nodes) = (self.metrics.lags(), self.nodes.0.load());
-        let sizes = set
-            .segments()
-            .iter()
-            .map(|segment| SegmentSize { name: segment.name.clone(), users: segment.members.len() });
-        Look {
-            at,
-            weir: env!("CARGO_PKG_VERSION"),
-            decisions: decisions(&self.metrics),
-            dead_letters: dead_letters(&self.metrics),
-            caps: caps(&self.metrics, &set, &policy),
-            lag_total: lag.iter().map(|(_, records)| records).sum(),
-            partitions: lag.len(),
-            lag: most_lag(lag),
-            segments: SegmentsInForce { version: in_force(set.version(), &self.segments), sizes: sizes.collect() },
-            policy: PolicyInForce {
-                version: in_force(&policy.version, &self.policy),
-                shadow: policy.mode == Mode::Shadow,
-            },
-            lanes_ready: self.lanes.iter().filter(|lane| lane.is_assigned()).count(),
-            lanes: self.lanes.len(),
-            nodes: nodes.as_ref().as_ref().map(|(_, nodes)| nodes.clone()).unwrap_or_default(),
-            nodes_age_s: nodes.as_ref().as_ref().map(|(at, _)| at.elapsed().as_secs_f64()),
-            deferred: self.deferred.as_ref().and_then(|counted| counted.load().as_deref().cloned()),
-        }
+        let nodes = nodes.as_ref().as_ref();
+        let size = |segment: &Segment| json!({"name": segment.name, "users": segment.members.len()});
+        let sizes: Value = set.segments().iter().map(size).collect();
+        json!({
+            "at": at,
+            "weir": env!("CARGO_PKG_VERSION"),
+            "decisions": decisions(&self.metrics),
+            "dead_letters": dead_letters(&self.metrics),
+            "caps": caps(&self.metrics, &set, &policy),
+            "lag_total": lag.iter().map(|(_, records)| records).sum::<i64>(),
+            // How many this process reads.
+            "partitions": lag.len(),
+            "lag": most_lag(lag),
+            "segments": in_force(set.version(), &self.segments, ("sizes", sizes)),
+            "policy": in_force(&policy.version, &self.policy, ("shadow", json!(policy.mode == Mode::Shadow))),
+            "lanes_ready": self.lanes.iter().filter(|lane| lane.is_assigned()).count(),
+            "lanes": self.lanes.len(),
+            "nodes": nodes.map(|(_, nodes)| nodes.as_slice()).unwrap_or_default(),
+            // How long ago they were looked at; null where nobody looks.
+            "nodes_age_s": nodes.map(|(at, _)| at.elapsed().as_secs_f64()),
+            "deferred": self.deferred.as_ref().and_then(|counted| counted.load_full()).as_deref(),
+            "waiting": waiting,
+            "degraded": degraded,
+            "limits": limits,
+            "omitted": omitted,
+        })
     }
 }
 
-fn decisions(metrics: &Metrics) -> Vec<Decided> {
+/// Decisions by verdict and reason; those that never came are left out.
+fn decisions(metrics: &Metrics) -> Value {
     let approved = ["counted", "not-counted"].map(|reason| ("approved", reason));
     let denied = ["suppressed", "shadow-suppressed"]
         .into_iter()
         .flat_map(|verdict| SuppressReason::ALL.iter().map(move |reason| (verdict, reason.as_str())));
-    let all = approved.into_iter().chain(denied);
-    let all = all.map(|(verdict, reason)| Decided { verdict, reason, count: metrics.decided(verdict, reason) });
-    all.filter(|decided| decided.count > 0).collect()
+    let counted = |(verdict, reason)| match metrics.decided(verdict, reason) {
+        0 => None,
+        count => Some(json!({"verdict": verdict, "reason": reason, "count": count})),
+    };
+    approved.into_iter().chain(denied).filter_map(counted).collect()
 }
 
-fn dead_letters(metrics: &Metrics) -> Vec<ReasonCount> {
-    let all = DeadLetterReason::ALL.iter().map(|reason| reason.as_str());
-    let all = all.map(|reason| ReasonCount { reason, count: metrics.dead_lettered(reason) });
-    all.filter(|counted| counted.count > 0).collect()
+/// Dead letters by reason; those that never came are left out.
+fn dead_letters(metrics: &Metrics) -> Value {
+    let counted = |reason: &DeadLetterReason| match metrics.dead_lettered(reason.as_str()) {
+        0 => None,
+        count => Some(json!({"reason": reason.as_str(), "count": count})),
+    };
+    DeadLetterReason::ALL.iter().filter_map(counted).collect()
 }
 
-/// The caps of the policy in force that have denied something.
-fn caps(metrics: &Metrics, set: &SegmentSet, policy: &Policy) -> Vec<CapDenials> {
+/// The caps of the policy in force that have denied something, most first. The segment is null for users in none, and the rule in words:
+/// `2 in any 24h`.
+fn caps(metrics: &Metrics, set: &SegmentSet, policy: &Policy) -> Value {
     let segments = set.segments().iter().map(|segment| Some(segment.name.as_str())).chain([None]);
     let caps = segments.flat_map(|segment| policy.caps_of(segment).list().iter().map(move |cap| (segment, cap)));
-    let mut denials: Vec<CapDenials> = caps
-        .map(|(segment, cap)| CapDenials {
-            segment: segment.map(str::to_owned),
-            cap: cap.name.to_string(),
-            rule: format!("{} {}", cap.limit, cap.window),
-            count: metrics.denied(segment, &cap.name),
-        })
-        .filter(|denials| denials.count > 0)
-        .collect();
-    denials.sort_by_key(|denials| std::cmp::Reverse(denials.count));
-    denials.truncate(MOST_ROWS);
-    denials
+    let counted = caps.map(|(segment, cap)| (metrics.denied(segment, &cap.name), segment, cap));
+    let mut denials: Vec<_> = counted.filter(|(count, ..)| *count > 0).collect();
+    denials.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
+    let row = |(count, segment, cap): &(u64, Option<&str>, &Cap)| {
+        let rule = format!("{} {}", cap.limit, cap.window);
+        json!({"segment": segment, "cap": &*cap.name, "rule": rule, "count": count})
+    };
+    denials.iter().take(MOST_ROWS).map(row).collect()
 }
 
 /// The partitions that lag most, in their order.
-fn most_lag(mut lags: Vec<(i32, i64)>) -> Vec<Lag> {
+fn most_lag(mut lags: Vec<(i32, i64)>) -> Value {
     lags.sort_by_key(|(_, records)| std::cmp::Reverse(*records));
     lags.truncate(MOST_ROWS);
     lags.sort_unstable();
-    lags.into_iter().map(|(partition, records)| Lag { partition, records }).collect()
+    lags.into_iter().map(|(partition, records)| json!({"partition": partition, "records": records})).collect()
 }
 
-fn in_force<T>(version: &str, of: &Refreshed<T>) -> InForce {
+/// What is in force, with its seconds since it was taken up, and since its source last gave it or said that there is no newer one.
+/// `refused`: the last read of the source failed or was refused; the log says why.
+fn in_force<T>(version: &str, of: &Refreshed<T>, (name, more): (&str, Value)) -> Value {
     let freshness = of.freshness();
-    InForce {
-        version: version.to_owned(),
-        age_s: freshness.loaded_at.elapsed().as_secs_f64(),
-        confirmed_s: freshness.confirmed_at.elapsed().as_secs_f64(),
-        refused: of.last_error().is_some(),
-    }
+    json!({
+        "version": version,
+        "age_s": freshness.loaded_at.elapsed().as_secs_f64(),
+        "confirmed_s": freshness.confirmed_at.elapsed().as_secs_f64(),
+        "refused": of.last_error().is_some(),
+        name: more,
+    })
 }

@@ -219,7 +219,7 @@ pub async fn read_once<S: RefreshSource>(source: Result<S, S::Error>) -> anyhow:
 
 /// Where an intent's fields are, and how values are written.
 pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
-    let fields = &settings.intent.fields;
+    let fields = &settings.intent_fields;
     let pointers = [
         (IntentField::Id, &fields.id),
         (IntentField::UserId, &fields.user_id),
@@ -244,7 +244,7 @@ pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
 }
 
 pub fn activity_fields(settings: &Settings) -> anyhow::Result<ActivityReader> {
-    let fields = &settings.activity.fields;
+    let fields = &settings.activity_fields;
     let reader = ActivityReader::new(&fields.user_id, &fields.at);
     Ok(reader.map_err(|error| UsageError(format!("[activity.fields]: {error}")))?)
 }

@@ -24,7 +24,7 @@ use super::exit::UsageError;
 use crate::{
     authorities::Authorities,
     config::{self, S3Settings},
-    object_store::{Location, ObjectError, ObjectProblem, S3Credentials, S3Options, StoredObject},
+    object_store::{Location, ObjectError, ObjectProblem, S3Options, StoredObject},
     segments::{SegmentSource, SegmentsError},
 };
 pub use build::BuildArgs;
@@ -93,7 +93,7 @@ impl S3Args {
             force_path_style: self.s3_path_style || settings.is_some_and(|settings| settings.force_path_style),
             requester_pays: self.s3_requester_pays || settings.is_some_and(|settings| settings.requester_pays),
             authorities: self.s3_ca_file.clone().or_else(|| settings?.ca_file.clone()),
-            credentials: S3Credentials::DefaultChain,
+            credentials: None,
         }
     }
 }

@@ -38,7 +38,7 @@ use super::signals::Asked;
 use crate::{
     config::HttpSettings,
     deferred::DeferredCount,
-    http::{self, ActivityReports, DegradedPart, Queries, Server, Sources},
+    http::{self, ActivityReports, Degraded, Queries, Server, Sources},
     limits::LimitsDesk,
     metrics::{Metrics, TopicLabel},
     traces::Traces,
@@ -90,7 +90,7 @@ pub type WaitingEnds<D> = Box<dyn Fn(&Arc<str>) -> LaneEnds<D> + Send>;
 /// The reader of a topic beside the intents, and how it stands.
 pub struct BesideReader {
     /// What is degraded while it waits.
-    pub what: DegradedPart,
+    pub what: Degraded,
     pub work: LaneWork,
     pub status: Arc<LaneStatus>,
 }

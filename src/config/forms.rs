@@ -52,37 +52,26 @@ impl Form {
 
     /// The bounds of a value, in words: `1m to 3660d`.
     pub fn bounds(&self) -> Option<String> {
-        let from_to = |[least, most]: [String; 2]| Some(format!("{least} to {most}"));
-        match self {
-            Self::Whole(range) => from_to([range.start(), range.end()].map(u64::to_string)),
-            Self::Duration(range) => from_to([*range.start(), *range.end()].map(length_in_words)),
-            Self::Bytes(range) => from_to([*range.start(), *range.end()].map(bytes_in_words)),
-            Self::Text(_)
-            | Self::Secret
-            | Self::Path(_)
-            | Self::Word(_)
-            | Self::Flag
-            | Self::Texts(_)
-            | Self::TextsByName(_)
-            | Self::Properties
-            | Self::PropertyPaths
-            | Self::PathsById => None,
-        }
+        let [least, most] = if let Self::Whole(range) = self {
+            [range.start(), range.end()].map(u64::to_string)
+        } else if let Self::Duration(range) = self {
+            [*range.start(), *range.end()].map(length_in_words)
+        } else if let Self::Bytes(range) = self {
+            [*range.start(), *range.end()].map(bytes_in_words)
+        } else {
+            return None;
+        };
+        Some(format!("{least} to {most}"))
     }
 
     /// The pattern of a value, or of each value of a list or table.
     pub fn pattern(&self) -> Option<&'static str> {
-        match self {
-            Self::Text(pattern) | Self::Path(pattern) | Self::Texts(pattern) | Self::TextsByName(pattern) => *pattern,
-            Self::Duration(_) => Some(DURATION_PATTERN),
-            Self::Bytes(_) => Some("^[0-9]+ *[kKmMgG][iI]?[bB]$"),
-            Self::Secret
-            | Self::Word(_)
-            | Self::Whole(_)
-            | Self::Flag
-            | Self::Properties
-            | Self::PropertyPaths
-            | Self::PathsById => None,
+        if let Self::Text(pattern) | Self::Path(pattern) | Self::Texts(pattern) | Self::TextsByName(pattern) = self {
+            *pattern
+        } else if matches!(self, Self::Duration(_)) {
+            Some(DURATION_PATTERN)
+        } else {
+            matches!(self, Self::Bytes(_)).then_some("^[0-9]+ *[kKmMgG][iI]?[bB]$")
         }
     }
 }

@@ -2,11 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::schemas::{IntentFormat, SchemasSettings};
-use super::settings::{
-    ActivityFields, HttpSettings, IntentFields, KafkaSettings, LogSettings, PolicySettings, RedisSettings, S3Settings,
-    SegmentsSettings, TracingSettings, WorkerSettings,
-};
+use super::settings::Settings;
 pub use super::{
     forms::Form,
     render::{markdown, schema_text},
@@ -46,24 +42,7 @@ impl Setting {
 pub const PREFIX: &str = "WEIR__";
 
 /// All settings, in the order of the documentation.
-pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
-    [
-        KafkaSettings::declared(),
-        RedisSettings::declared(),
-        SegmentsSettings::declared(),
-        PolicySettings::declared(),
-        S3Settings::declared(),
-        IntentFormat::declared(),
-        SchemasSettings::declared(),
-        IntentFields::declared(),
-        ActivityFields::declared(),
-        WorkerSettings::declared(),
-        HttpSettings::declared(),
-        LogSettings::declared(),
-        TracingSettings::declared(),
-    ]
-    .concat()
-});
+pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(Settings::declared);
 
 /// Declares a section: a struct with a field per setting. A field has the setting's documentation, its type, its default
 /// (`required`, `is "text"`, `unset "meaning"`, which makes an `Option` unless `or` gives a value), and its
@@ -109,6 +88,31 @@ macro_rules! section {
     (@read $default:ident, $layers:ident, $key:expr, $parse:expr) => { $layers.get($key, $parse) };
 }
 pub(super) use section;
+
+/// Declares all sections, in the order of the documentation, and how those are checked that depend on each other.
+macro_rules! sections {
+    ($($name:ident: $section:ident,)* |$layers:ident| $check:expr) => {
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Settings {
+            $(pub $name: $section,)*
+        }
+
+        impl Settings {
+            pub(super) fn declared() -> Vec<Setting> {
+                [$($section::declared()),*].concat()
+            }
+
+            /// Checks everything; `None` where something is wrong, which is noted.
+            pub(super) fn read($layers: &Layers<'_>) -> Option<Self> {
+                // Each section is checked before the first `?`, so that all problems are noted.
+                $(let $name = $section::read($layers);)*
+                $check;
+                Some(Self { $($name: $name?,)* })
+            }
+        }
+    };
+}
+pub(super) use sections;
 
 /// Properties that are weir's to set, and why.
 pub const REFUSED_PROPERTIES: [(&str, &str); 18] = [

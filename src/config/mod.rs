@@ -22,7 +22,6 @@ mod schemas;
 mod secret;
 mod settings;
 mod show;
-mod topics;
 mod urls;
 mod values;
 
@@ -32,9 +31,8 @@ pub use self::{
     schemas::{IntentFormat, SchemasSettings},
     secret::{Secret, SecretFile, TokenFile},
     settings::{
-        ActivityFields, ActivitySettings, Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings,
-        LogFormat, LogSettings, PolicySettings, RedisSettings, S3Settings, SegmentAccess, SegmentsSettings, Settings,
-        TracingSettings, WorkerSettings,
+        ActivityFields, Delivery, HttpSettings, IntentFields, KafkaSettings, LogFormat, LogSettings, PolicySettings,
+        RedisSettings, S3Settings, SegmentAccess, SegmentsSettings, Settings, TracingSettings, WorkerSettings,
     },
     show::{Effective, Source},
 };

@@ -1,6 +1,15 @@
 //! Every setting, declared once: the documentation, the schema, the checks and what the rest of weir reads come from here.
 
-use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    num::NonZeroU32,
+    path::PathBuf,
+    time::Duration,
+};
+
+use weir_core::deferral::wheel::Ring;
+pub use weir_kafka::client::Delivery;
 
 use super::{
     Secret, SecretFile, TokenFile, checks,
@@ -9,7 +18,7 @@ use super::{
         PREFIX, PROPERTIES, PROPERTY_FILES, SECRET, SECRET_FILE, SOURCE, TEXT, TOKENS, TOKENS_FILE, TOPIC, TOPICS,
         TOPICS_BY_CHANNEL, between, no_limit_at_0, non_zero_in, whole_in, word,
     },
-    keys::{Otherwise, Setting, section},
+    keys::{Otherwise, Setting, section, sections},
     layers::Layers,
     schemas::{self, IntentFormat, SchemasSettings},
     values::{DAY, MINUTE, SECOND},
@@ -19,37 +28,25 @@ use crate::{
     aws_iam::{AWS_CACHES, AwsCache},
     object_store::Location,
 };
-pub use weir_kafka::client::Delivery;
-use weir_schemas::Format;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    pub kafka: KafkaSettings,
-    pub redis: RedisSettings,
-    pub segments: SegmentsSettings,
-    pub policy: PolicySettings,
-    pub s3: S3Settings,
-    pub intent: IntentSettings,
-    pub schemas: SchemasSettings,
-    pub activity: ActivitySettings,
-    pub worker: WorkerSettings,
-    pub http: HttpSettings,
-    pub log: LogSettings,
-    pub tracing: TracingSettings,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IntentSettings {
-    /// How values are written; `None`: JSON without a frame.
-    pub format: Option<Format>,
-    /// The place of each field.
-    pub fields: IntentFields,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ActivitySettings {
-    /// The place of each field of a record of `kafka.activity`.
-    pub fields: ActivityFields,
+sections! {
+    kafka: KafkaSettings,
+    redis: RedisSettings,
+    segments: SegmentsSettings,
+    policy: PolicySettings,
+    s3: S3Settings,
+    intent: IntentFormat,
+    schemas: SchemasSettings,
+    intent_fields: IntentFields,
+    activity_fields: ActivityFields,
+    worker: WorkerSettings,
+    http: HttpSettings,
+    log: LogSettings,
+    tracing: TracingSettings,
+    |layers| {
+        checks::together(layers, kafka.as_ref(), redis.as_ref());
+        schemas::check(layers, intent.as_ref(), schemas.as_ref());
+    }
 }
 
 /// What a command that reads or makes sets of segments needs of the configuration.
@@ -331,33 +328,19 @@ section! {
     }
 }
 
-impl Settings {
-    /// Checks everything; `None` where something is wrong, which is noted.
-    pub(super) fn read(layers: &Layers<'_>) -> Option<Self> {
-        // Each section is checked before the first `?`, so that all problems are noted.
-        let (kafka, redis, segments) =
-            (KafkaSettings::read(layers), RedisSettings::read(layers), SegmentsSettings::read(layers));
-        let (policy, s3) = (PolicySettings::read(layers), S3Settings::read(layers));
-        let (format, schemas) = (IntentFormat::read(layers), SchemasSettings::read(layers));
-        let (fields, activity) = (IntentFields::read(layers), ActivityFields::read(layers));
-        let (worker, http, log) = (WorkerSettings::read(layers), HttpSettings::read(layers), LogSettings::read(layers));
-        let tracing = TracingSettings::read(layers);
-        checks::together(layers, kafka.as_ref(), redis.as_ref());
-        schemas::check(layers, format.as_ref(), schemas.as_ref());
-        Some(Self {
-            kafka: kafka?,
-            redis: redis?,
-            segments: segments?,
-            policy: policy?,
-            s3: s3?,
-            intent: IntentSettings { format: format?.format, fields: fields? },
-            schemas: schemas?,
-            activity: ActivitySettings { fields: activity? },
-            worker: worker?,
-            http: http?,
-            log: log?,
-            tracing: tracing?,
-        })
+impl KafkaSettings {
+    /// The topics with records of users. A name that ends in `-*` stands for one topic per route.
+    pub fn topics_of_users(&self) -> Vec<String> {
+        let always = [&self.intents, &self.approved, &self.suppressed, &self.dead_letters];
+        let optional = [&self.refunds, &self.activity, &self.delivery_reports, &self.retries, &self.undelivered];
+        let wheels = self.deferred.iter().chain(&self.deferred_before);
+        let wheels = wheels.flat_map(|prefix| Ring::ALL.map(|ring| ring.topic(prefix)));
+        let topics = always.into_iter().chain(self.approved_by_channel.values()).chain(optional.into_iter().flatten());
+        let mut topics: Vec<String> = topics.cloned().chain(wheels).collect();
+        topics.extend(self.waiting.iter().map(|prefix| format!("{prefix}-*")));
+        let mut seen = BTreeSet::new();
+        topics.retain(|topic| seen.insert(topic.clone()));
+        topics
     }
 }
 

@@ -69,26 +69,16 @@ fn source(layers: &Layers<'_>, origin: &Origin) -> Source {
 }
 
 fn given(setting: &Setting, node: &Node, layers: &Layers<'_>) -> Json {
-    match (&setting.form, &node.value) {
-        (Form::Secret, _) => MASK.into(),
-        (Form::Path(_) | Form::PropertyPaths | Form::PathsById, Value::Text(text)) if !text.contains("://") => {
-            layers.folder.join(text).display().to_string().into()
-        }
-        (
-            Form::Path(_)
-            | Form::Text(_)
-            | Form::Word(_)
-            | Form::Whole(_)
-            | Form::Flag
-            | Form::Duration(_)
-            | Form::Bytes(_)
-            | Form::Texts(_)
-            | Form::TextsByName(_)
-            | Form::Properties
-            | Form::PropertyPaths
-            | Form::PathsById,
-            _,
-        ) => shown(node),
+    let is_path = matches!(setting.form, Form::Path(_) | Form::PropertyPaths | Form::PathsById);
+    if setting.form == Form::Secret {
+        MASK.into()
+    } else if let Value::Text(text) = &node.value
+        && is_path
+        && !text.contains("://")
+    {
+        layers.folder.join(text).display().to_string().into()
+    } else {
+        shown(node)
     }
 }
 

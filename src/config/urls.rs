@@ -7,7 +7,7 @@ use weir_core::basis::document::{
     value::{Parsed, text, texts},
 };
 
-use super::{Secret, layers::Layers};
+use super::{Secret, layers::Layers, values::text_that};
 
 /// Brokers. librdkafka reads something else out of a typing error: the port 9092 in `kafka:9092x`, this machine in `:9092`.
 pub(super) fn brokers(node: &Node, _: &Layers<'_>) -> Parsed<String> {
@@ -77,12 +77,9 @@ fn unencoded(url: &str) -> Option<&'static str> {
 }
 
 pub(super) fn http_url(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    let text = text(node)?;
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    match rest {
-        Some(rest) if !rest.is_empty() && !rest.contains(['?', '#']) => Ok(text.to_owned()),
-        Some(_) | None => {
-            Err(format!("must be a URL that begins with http:// or https://, without `?` and `#`, not {text:?}"))
-        }
-    }
+    let is_url = |text: &str| {
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['?', '#']))
+    };
+    text_that(node, is_url, "a URL that begins with http:// or https://, without `?` and `#`")
 }

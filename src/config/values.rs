@@ -55,12 +55,14 @@ pub(super) fn memory(node: &Node, _: &Layers<'_>) -> Parsed<u64> {
 
 /// A topic's name, by Kafka's own rule.
 pub(super) fn topic(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    const MAX_TOPIC_CHARS: usize = 249;
+    let is_topic = |text: &str| text.len() <= 249 && is_plain(text) && text != "." && text != "..";
+    text_that(node, is_topic, "a topic's name (1 to 249 letters, digits, \".\", \"_\" or \"-\")")
+}
+
+/// A text that is so; else what it must be.
+pub(super) fn text_that(node: &Node, is_so: impl Fn(&str) -> bool, must_be: &str) -> Parsed<String> {
     let text = text(node)?;
-    if text.len() <= MAX_TOPIC_CHARS && is_plain(text) && text != "." && text != ".." {
-        return Ok(text.to_owned());
-    }
-    Err(format!("must be a topic's name (1 to {MAX_TOPIC_CHARS} letters, digits, \".\", \"_\" or \"-\"), not {text:?}"))
+    if is_so(text) { Ok(text.to_owned()) } else { Err(format!("must be {must_be}, not {text:?}")) }
 }
 
 pub(super) fn topics(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<String>> {
@@ -111,21 +113,14 @@ pub(super) fn topics_by_channel(node: &Node, layers: &Layers<'_>) -> Parsed<BTre
 
 /// What the keys of Redis begin with.
 pub(super) fn prefix(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    const MAX_PREFIX_BYTES: usize = 64;
-    let text = text(node)?;
-    if text.len() <= MAX_PREFIX_BYTES && is_plain(text) {
-        return Ok(text.to_owned());
-    }
-    Err(format!("must be 1 to {MAX_PREFIX_BYTES} letters, digits, \"_\", \"-\" or \".\", not {text:?}"))
+    let is_prefix = |text: &str| text.len() <= 64 && is_plain(text);
+    text_that(node, is_prefix, "1 to 64 letters, digits, \"_\", \"-\" or \".\"")
 }
 
 /// A name that AWS gives. It becomes a part of URLs.
 pub(super) fn aws_name(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    let text = text(node)?;
-    if !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
-        return Ok(text.to_owned());
-    }
-    Err(format!("must be small letters, digits or \"-\", not {text:?}"))
+    let is_small = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    text_that(node, |text| !text.is_empty() && text.chars().all(is_small), "small letters, digits or \"-\"")
 }
 
 fn is_plain(text: &str) -> bool {
@@ -201,14 +196,9 @@ pub(super) fn policy_source(node: &Node, layers: &Layers<'_>) -> Parsed<Location
 
 /// A JSON pointer (RFC 6901) to a field.
 pub(super) fn pointer(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    let text = text(node)?;
-    let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
-    if text.starts_with('/') && escapes {
-        return Ok(text.to_owned());
-    }
-    Err(format!(
-        "must be a JSON pointer such as \"/recipient/id\" (with ~1 for / and ~0 for ~ in a name), not {text:?}"
-    ))
+    let is_escaped = |text: &str| text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
+    let must_be = "a JSON pointer such as \"/recipient/id\" (with ~1 for / and ~0 for ~ in a name)";
+    text_that(node, |text| text.starts_with('/') && is_escaped(text), must_be)
 }
 
 pub(super) fn address(node: &Node, _: &Layers<'_>) -> Parsed<SocketAddr> {

@@ -76,8 +76,8 @@ pub(super) async fn report(
     let (head, body) = request.into_parts();
     content_type(&head.headers, &["application/json"])?;
     uncompressed(&head.headers)?;
-    let body = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
-    Ok(Json(api.activity.take(&body)?))
+    let body = read_body(&head.headers, body, api.options.body_bytes, api.options.read_timeout).await?;
+    Ok(Json(api.sources.activity.take(&body)?))
 }
 
 /// Takes reports. They touch this process alone; the task of pressure shares them.

@@ -63,11 +63,12 @@ pub(super) async fn decide(
     let (head, body) = request.into_parts();
     let content_type = content_type(&head.headers, &MEDIA_TYPES)?;
     uncompressed(&head.headers)?;
-    let value = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
+    let value = read_body(&head.headers, body, api.options.body_bytes, api.options.read_timeout).await?;
     let posted = SingleRecord { value: &value, content_type: Some(content_type) };
     let mode = if dry_run { DecisionMode::DryRun } else { DecisionMode::Record };
     // The time that the body took is the client's, and not counted.
-    let decided = timeout(api.timeout, api.queries.decide(posted, mode)).await.map_err(|_| Problem::too_slow())?;
+    let deciding = timeout(api.options.timeout, api.sources.queries.decide(posted, mode));
+    let decided = deciding.await.map_err(|_| Problem::too_slow())?;
     // Who looks the user up after this answer must not get what a lookup found before it.
     match (&decided, mode) {
         (_, DecisionMode::DryRun) => {}

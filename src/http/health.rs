@@ -7,7 +7,6 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     Api,
@@ -25,20 +24,13 @@ pub trait Health: Send + Sync + 'static {
     fn metrics(&self) -> String;
 }
 
-/// The health of a worker that may have been asked to stop.
-#[derive(Clone)]
-pub(super) struct Stopping {
-    pub(super) worker: Arc<dyn Health>,
-    /// Cancelled once it was.
-    pub(super) draining: CancellationToken,
-}
-
-impl Stopping {
-    pub(super) fn waiting(&self) -> Result<(), Vec<String>> {
+impl Api {
+    /// What the worker, which may have been asked to stop, still waits for before it is ready.
+    pub(super) fn waiting(&self) -> Vec<String> {
         if self.draining.is_cancelled() {
-            return Err(vec!["this instance was asked to stop: ask another one".to_owned()]);
+            return vec!["this instance was asked to stop: ask another one".to_owned()];
         }
-        self.worker.waiting()
+        self.sources.health.waiting().err().unwrap_or_default()
     }
 }
 
@@ -54,7 +46,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
     Always,
 ))]
 pub(super) async fn livez(State(api): State<Arc<Api>>) -> Response {
-    match api.health.worker.stuck() {
+    match api.sources.health.stuck() {
         Ok(()) => "ok\n".into_response(),
         Err(why) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stuck", why).into_response(),
     }
@@ -72,10 +64,11 @@ pub(super) async fn livez(State(api): State<Arc<Api>>) -> Response {
     Always,
 ))]
 pub(super) async fn readyz(State(api): State<Arc<Api>>) -> Response {
-    match api.health.waiting() {
-        Ok(()) => "ready\n".into_response(),
-        Err(what) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", what.join("; ")).into_response(),
+    let waiting = api.waiting();
+    if waiting.is_empty() {
+        return "ready\n".into_response();
     }
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", waiting.join("; ")).into_response()
 }
 
 /// Every metric, for Prometheus
@@ -84,5 +77,5 @@ pub(super) async fn readyz(State(api): State<Arc<Api>>) -> Response {
     Always,
 ))]
 pub(super) async fn metrics(State(api): State<Arc<Api>>) -> Response {
-    ([(header::CONTENT_TYPE, OPENMETRICS)], api.health.worker.metrics()).into_response()
+    ([(header::CONTENT_TYPE, OPENMETRICS)], api.sources.health.metrics()).into_response()
 }

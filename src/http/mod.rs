@@ -5,11 +5,9 @@ mod auth;
 mod body;
 mod connections;
 mod decisions;
-mod deferred;
 mod extract;
 mod health;
 mod limits;
-mod measure;
 mod openapi;
 mod page;
 mod problem;
@@ -27,11 +25,10 @@ mod write_timeout;
 use std::{
     net::SocketAddr,
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use axum::body::Bytes;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 use weir_core::segment::SegmentSet;
 use weir_oracle::desk::ServiceDesk;
@@ -42,15 +39,10 @@ pub use self::{
     health::Health,
     queries::{Answering, DecisionMode, Queries, QueryPool},
     server::Server,
-    status::{Degradation, Degraded, DegradedPart, Status},
+    status::{Degradation, Degraded, Status},
 };
-use self::{
-    auth::Access, health::Stopping, page::Viewers, problem::Problem, server::Ending, single_flight::SingleFlight,
-};
-use crate::{
-    config::HttpSettings, deferred::DeferredCount, limits::LimitsDesk, metrics::Metrics, query::UserView,
-    vitals::Vitals,
-};
+use self::{auth::Access, page::MAX_VIEWERS, problem::Problem, server::Ending, single_flight::SingleFlight};
+use crate::{config::HttpSettings, metrics::Metrics, query::UserView, vitals::Vitals};
 
 /// What the endpoints are made of.
 pub struct Sources {
@@ -64,21 +56,17 @@ pub struct Sources {
 }
 
 struct Api {
-    health: Stopping,
-    segments: Arc<Refreshed<SegmentSet>>,
-    queries: Arc<dyn Queries>,
-    activity: ActivityReports,
-    services: ServiceDesk,
+    sources: Sources,
+    options: HttpSettings,
     /// Users that are being looked up.
     lookups: SingleFlight<String, Result<UserView, Problem>>,
-    /// The deferred intents, where intents can be deferred.
-    deferred: Option<DeferredCount>,
-    limits: Arc<LimitsDesk>,
     access: Access,
-    viewers: Viewers,
-    body_bytes: usize,
-    timeout: Duration,
-    read_timeout: Duration,
+    /// Places for those who look at the page.
+    viewers: Arc<Semaphore>,
+    /// Cancelled once the worker was asked to stop.
+    draining: CancellationToken,
+    /// Cancelled when the server stops.
+    stop: CancellationToken,
     /// The OpenAPI document, once the routes are there.
     document: OnceLock<Bytes>,
 }
@@ -109,19 +97,13 @@ pub fn start(
     let metrics = Arc::clone(&sources.metrics);
     let draining = CancellationToken::new();
     let api = Arc::new(Api {
-        health: Stopping { worker: sources.health, draining: draining.clone() },
-        segments: sources.segments,
-        queries: sources.queries,
-        activity: sources.activity,
-        services: sources.services,
+        sources,
+        options: options.clone(),
         lookups: SingleFlight::default(),
-        deferred: sources.vitals.deferred.clone(),
-        limits: Arc::clone(&sources.vitals.limits),
         access,
-        viewers: Viewers::new(sources.vitals, stop.clone()),
-        body_bytes: options.body_bytes,
-        timeout: options.timeout,
-        read_timeout: options.read_timeout,
+        viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
+        draining: draining.clone(),
+        stop: stop.clone(),
         document: OnceLock::new(),
     });
     let router = router::router(api, options, Arc::clone(&metrics));

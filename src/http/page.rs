@@ -12,7 +12,7 @@ use axum::{
 };
 
 use super::Api;
-pub(super) use events::Viewers;
+pub(super) use events::MAX_VIEWERS;
 
 struct Asset {
     path: &'static str,

@@ -1,12 +1,8 @@
 //! Who answers questions about users: some queries, each with connections to the store of its own.
-#![expect(clippy::disallowed_types, reason = "requests share the queries that are free; nothing waits in the lock")]
 
-use std::{
-    pin::Pin,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::pin::Pin;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 use weir_core::ports::{Clock, Histories, Store, StoreError};
 
 use crate::query::{Decision, Forgotten, QueryError, QueryService, SingleRecord, UserView};
@@ -29,46 +25,23 @@ pub trait Queries: Send + Sync + 'static {
 /// Query services in a pool. Who finds none free waits; how many wait and how long is bounded by `http.concurrency` and
 /// `http.timeout`.
 pub struct QueryPool<S, C> {
-    free: Mutex<Vec<QueryService<S, C>>>,
+    queries: Vec<Mutex<QueryService<S, C>>>,
     permits: Semaphore,
-}
-
-/// A query service on loan; given back when dropped, also half way through a question, which a store allows.
-struct Loan<'p, S, C> {
-    of: &'p QueryPool<S, C>,
-    query: Option<QueryService<S, C>>,
-    // Behind the query service: it is back before another one may look for it.
-    _permit: SemaphorePermit<'p>,
 }
 
 impl<S, C> QueryPool<S, C> {
     /// As many at the same time as these.
     pub fn new(queries: Vec<QueryService<S, C>>) -> Self {
-        Self { permits: Semaphore::new(queries.len()), free: Mutex::new(queries) }
+        Self { permits: Semaphore::new(queries.len()), queries: queries.into_iter().map(Mutex::new).collect() }
     }
 
-    async fn borrow(&self) -> Result<Loan<'_, S, C>, StoreError> {
+    /// A query service on loan, which may be given back half way through a question: a store allows that. It goes back before its permit,
+    /// so there is a free one for each permit: of several the first, whose connections and names are warm.
+    async fn borrow(&self) -> Result<(SemaphorePermit<'_>, MutexGuard<'_, QueryService<S, C>>), StoreError> {
         let none = || StoreError::Temporary("no connection is free".to_owned());
         let permit = self.permits.acquire().await.map_err(|_| none())?;
-        // The one used last: its connections and the names it knows are warm.
-        let query = self.lock().pop();
-        Ok(Loan { of: self, query, _permit: permit })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<QueryService<S, C>>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<S, C> Loan<'_, S, C> {
-    fn query(&mut self) -> &mut QueryService<S, C> {
-        self.query.as_mut().expect("there is a query for each permit")
-    }
-}
-
-impl<S, C> Drop for Loan<'_, S, C> {
-    fn drop(&mut self) {
-        self.of.lock().extend(self.query.take());
+        let query = self.queries.iter().find_map(|query| query.try_lock().ok()).ok_or_else(none)?;
+        Ok((permit, query))
     }
 }
 
@@ -78,19 +51,25 @@ where
     C: Clock + 'static,
 {
     fn user<'a>(&'a self, user_id: &'a str) -> Answering<'a, UserView, StoreError> {
-        Box::pin(async move { self.borrow().await?.query().user(user_id).await })
+        Box::pin(async move {
+            let (_permit, mut query) = self.borrow().await?;
+            query.user(user_id).await
+        })
     }
 
     fn forget<'a>(&'a self, user_id: &'a str) -> Answering<'a, Forgotten, StoreError> {
-        Box::pin(async move { self.borrow().await?.query().forget(user_id).await })
+        Box::pin(async move {
+            let (_permit, mut query) = self.borrow().await?;
+            query.forget(user_id).await
+        })
     }
 
     fn decide<'a>(&'a self, intent: SingleRecord<'a>, mode: DecisionMode) -> Answering<'a, Decision, QueryError> {
         Box::pin(async move {
-            let mut loan = self.borrow().await?;
+            let (_permit, mut query) = self.borrow().await?;
             match mode {
-                DecisionMode::Record => loan.query().decide(intent).await,
-                DecisionMode::DryRun => loan.query().would(intent).await,
+                DecisionMode::Record => query.decide(intent).await,
+                DecisionMode::DryRun => query.would(intent).await,
             }
         })
     }

@@ -1,12 +1,14 @@
 //! Which path leads where, and what a request passes on its way.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use axum::{
     Router,
     error_handling::HandleErrorLayer,
+    extract::{MatchedPath, Request, State},
     http::{HeaderValue, StatusCode, Uri, header},
-    middleware::{from_fn, from_fn_with_state},
+    middleware::{Next, from_fn, from_fn_with_state},
+    response::Response,
 };
 use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer, load_shed::LoadShedLayer};
 use tower_http::{catch_panic::CatchPanicLayer, set_header::SetResponseHeaderLayer};
@@ -14,9 +16,8 @@ use utoipa::OpenApi as _;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Api, activity, auth, decisions, deferred, health,
+    Api, activity, auth, decisions, health,
     limits::{self, Rate},
-    measure::measure,
     openapi::{self, Base},
     page,
     problem::Problem,
@@ -32,7 +33,7 @@ pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics
         .routes(routes!(health::metrics))
         .routes(routes!(openapi::openapi))
         .routes(routes!(status::status))
-        .routes(routes!(deferred::deferred))
+        .routes(routes!(standing::deferred))
         .routes(routes!(standing::budgets))
         .routes(routes!(standing::budget))
         .routes(routes!(standing::pressure))
@@ -88,4 +89,14 @@ async fn nothing(uri: Uri) -> Problem {
 async fn not_so() -> Problem {
     let detail = "the path has no such method; the header Allow says which it has";
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no_such_method", detail)
+}
+
+/// Counts and times requests, by the route's template: a path would make as many series as there are users.
+async fn measure(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    metrics.http_request(route, response.status().as_u16(), began.elapsed());
+    response
 }

@@ -83,7 +83,7 @@ pub(super) struct Page {
     Always,
 ))]
 pub(super) async fn list(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<Segments>, Problem> {
-    let set = api.segments.current();
+    let set = api.sources.segments.current();
     let size = |segment: &weir_core::segment::Segment| SegmentSize {
         name: segment.name.clone(),
         cardinality: segment.members.len(),
@@ -110,7 +110,7 @@ pub(super) async fn member(
     _: NoQuery,
 ) -> Result<Json<Member>, Problem> {
     check_user_id(&user_id)?;
-    let set = api.segments.current();
+    let set = api.sources.segments.current();
     let segment = position(&set, &name)?;
     Ok(Json(Member { member: set.contains(segment, &user_id), user_id }))
 }
@@ -130,7 +130,7 @@ pub(super) async fn members(
     Checked(Query(page)): Checked<Query<Page>>,
 ) -> Result<Json<Members>, Problem> {
     let (after, limit) = page.checked()?;
-    let set = api.segments.current();
+    let set = api.sources.segments.current();
     let page = set.segments()[position(&set, &name)?].members.page(after, limit);
     let members = page.members.iter().map(u64::to_string).collect();
     Ok(Json(Members { members, next: page.next.map(|next| next.to_string()) }))

@@ -33,7 +33,7 @@ use super::{
     Always,
 ))]
 pub(super) async fn list(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<ServiceList>, Problem> {
-    Ok(Json(ServiceList::of(api.services.states().await)))
+    Ok(Json(ServiceList::of(api.sources.services.states().await)))
 }
 
 /// What the instances of a service have registered, and what is given of it
@@ -49,7 +49,7 @@ pub(super) async fn one(
     _: NoQuery,
 ) -> Result<Json<ServiceView>, Problem> {
     let service = service_name(&service)?;
-    let seen = api.services.look(&service).await?;
+    let seen = api.sources.services.look(&service).await?;
     seen.map(|seen| Json(ServiceView::new(&service, seen))).ok_or_else(no_such_service)
 }
 
@@ -83,7 +83,7 @@ pub(super) async fn register(
     let (service, instance) = (service_name(&service)?, service_name(&instance)?);
     let body = json_body(&api, request).await?;
     let registration = ServiceInstance::parse(&body)?;
-    let registered = api.services.register(&service, instance, Some(registration)).await?;
+    let registered = api.sources.services.register(&service, instance, Some(registration)).await?;
     if !registered.taken {
         let detail = format!("the service has {MAX_INSTANCES} other instances, which is the most");
         return Err(Problem::new(StatusCode::CONFLICT, "too_many_instances", detail));
@@ -109,7 +109,7 @@ pub(super) async fn deregister(
     _: NoQuery,
 ) -> Result<Json<InstanceRemoved>, Problem> {
     let (service, instance) = (service_name(&service)?, service_name(&instance)?);
-    Ok(Json(InstanceRemoved { removed: api.services.register(&service, instance, None).await?.taken }))
+    Ok(Json(InstanceRemoved { removed: api.sources.services.register(&service, instance, None).await?.taken }))
 }
 
 /// Ask for an admission: whether one more may be worked on now
@@ -139,7 +139,7 @@ pub(super) async fn admit(
     content_type(request.headers(), &["application/json"])?;
     let body = json_body(&api, request).await?;
     let AdmissionRequest {} = parse(&body)?;
-    match api.services.ask(&service).await {
+    match api.sources.services.ask(&service).await {
         Admission::Given { id, timeout_ms } => Ok(Json(AdmissionGiven { id: id.to_string(), timeout_ms })),
         Admission::Denied(denial, after_s) => Err(denied(denial, after_s)),
         Admission::NoInstances(after_s) => Err(no_instances(after_s)),
@@ -177,7 +177,7 @@ pub(super) async fn end(
     })?;
     let body = json_body(&api, request).await?;
     let took_ms = AdmissionEnd::parse(&body)?;
-    let ended = match api.services.end(&service, id, took_ms).await {
+    let ended = match api.sources.services.end(&service, id, took_ms).await {
         Ended::Now => "now",
         Ended::HandedOn => "handed_on",
         Ended::Before => "before",
@@ -192,7 +192,7 @@ pub(super) async fn end(
 /// The body; one that is not empty has to be JSON.
 async fn json_body(api: &Api, request: Request) -> Result<axum::body::Bytes, Problem> {
     let (head, body) = request.into_parts();
-    let body = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
+    let body = read_body(&head.headers, body, api.options.body_bytes, api.options.read_timeout).await?;
     if !body.is_empty() {
         content_type(&head.headers, &["application/json"])?;
         uncompressed(&head.headers)?;

@@ -7,15 +7,17 @@
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use tokio::sync::OnceCell;
 
-/// What is being looked up. Bounded by the requests that are worked on.
+/// What is being looked up, for as long as somebody waits for it. Bounded by the requests that are worked on.
+type Flights<K, V> = HashMap<K, Weak<OnceCell<V>>>;
+
 #[derive(Debug)]
 pub(super) struct SingleFlight<K, V> {
-    flights: Mutex<HashMap<K, Arc<OnceCell<V>>>>,
+    flights: Mutex<Flights<K, V>>,
 }
 
 impl<K, V> Default for SingleFlight<K, V> {
@@ -24,20 +26,20 @@ impl<K, V> Default for SingleFlight<K, V> {
     }
 }
 
-/// One who waits for a lookup; the last one to go takes it off the table.
-struct Seat<'f, K: Eq + Hash, V> {
-    of: &'f SingleFlight<K, V>,
-    key: K,
-    cell: Arc<OnceCell<V>>,
-}
-
-impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
+impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
     /// What `look_up` gives, or an equal lookup that began before and has not ended. Where the one who does it is
     /// dropped, another one of those waiting begins anew.
     pub(super) async fn get(&self, key: K, look_up: impl Future<Output = V>) -> V {
-        let cell = Arc::clone(self.lock().entry(key.clone()).or_default());
-        let seat = Seat { of: self, key, cell };
-        seat.cell.get_or_init(|| look_up).await.clone()
+        let flight = self.under_way(key);
+        flight.get_or_init(|| look_up).await.clone()
+    }
+
+    fn under_way(&self, key: K) -> Arc<OnceCell<V>> {
+        let mut flights = self.lock();
+        flights.retain(|_, flight| flight.upgrade().is_some_and(|flight| !flight.initialized()));
+        let flight = flights.get(&key).and_then(Weak::upgrade).unwrap_or_default();
+        flights.insert(key, Arc::downgrade(&flight));
+        flight
     }
 
     /// From now on a lookup of this key begins anew: what it gives has changed.
@@ -51,19 +53,8 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
 }
 
 impl<K, V> SingleFlight<K, V> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<OnceCell<V>>>> {
+    fn lock(&self) -> MutexGuard<'_, Flights<K, V>> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<K: Eq + Hash, V> Drop for Seat<'_, K, V> {
-    fn drop(&mut self) {
-        let mut flights = self.of.lock();
-        let ours = flights.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell));
-        // The table's and ours: nobody else waits.
-        if ours && (self.cell.initialized() || Arc::strong_count(&self.cell) <= 2) {
-            flights.remove(&self.key);
-        }
     }
 }
 
@@ -90,7 +81,7 @@ mod tests {
         assert_eq!((a, b, other), (1, 1, 2));
         gate.add_permits(1);
         assert_eq!(get("a").await, 3);
-        assert!(flights.lock().is_empty());
+        nothing_is_left(&flights);
     }
 
     #[tokio::test]
@@ -105,7 +96,7 @@ mod tests {
         let mut third = get();
         assert!(futures_pending(&mut third).await);
         drop(third);
-        assert!(flights.lock().is_empty());
+        nothing_is_left(&flights);
     }
 
     #[tokio::test]
@@ -117,7 +108,12 @@ mod tests {
         flights.forget(&"a");
         gate.add_permits(2);
         assert_eq!((get().await, before.await), (2, 1));
-        assert!(flights.lock().is_empty());
+        nothing_is_left(&flights);
+    }
+
+    #[track_caller]
+    fn nothing_is_left(flights: &SingleFlight<&'static str, u32>) {
+        assert!(flights.lock().values().all(|flight| flight.strong_count() == 0));
     }
 
     /// Polls once; whether it is not done.

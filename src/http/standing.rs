@@ -1,4 +1,5 @@
-//! How limits that instances share stand: `GET /v1/budgets`, `/v1/pressure` and `/v1/routes`.
+//! How limits that instances share stand, and which intents are deferred: `GET /v1/budgets`, `/v1/pressure`, `/v1/routes` and
+//! `/v1/deferred`.
 
 use std::sync::Arc;
 
@@ -12,7 +13,10 @@ use super::{
     extract::{Checked, InPath, NoQuery},
     problem::{Always, Problem},
 };
-use crate::limits::{BudgetList, PressureFound, PressureView, RouteView};
+use crate::{
+    deferred::DeferredIntents,
+    limits::{BudgetList, PressureFound, PressureView, RouteView},
+};
 
 /// The policy's budgets, with what is used and left of each
 ///
@@ -23,7 +27,7 @@ use crate::limits::{BudgetList, PressureFound, PressureView, RouteView};
     Always,
 ))]
 pub(super) async fn budgets(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<BudgetList>, Problem> {
-    Ok(Json(api.limits.budgets.all().await))
+    Ok(Json(api.sources.vitals.limits.budgets.all().await))
 }
 
 /// One budget of the policy, as the list of all has it
@@ -38,7 +42,7 @@ pub(super) async fn budget(
     Checked(Path(name)): InPath<String>,
     _: NoQuery,
 ) -> Result<Json<BudgetList>, Problem> {
-    api.limits.budgets.named(&name).await.map(Json).ok_or_else(|| {
+    api.sources.vitals.limits.budgets.named(&name).await.map(Json).ok_or_else(|| {
         let detail = "the policy in force has no budget of this name; GET /v1/budgets lists them";
         Problem::not_found("no_such_budget", detail)
     })
@@ -53,7 +57,7 @@ pub(super) async fn budget(
     Always,
 ))]
 pub(super) async fn pressure(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<PressureView>, Problem> {
-    match api.limits.pressure.found() {
+    match api.sources.vitals.limits.pressure.found() {
         PressureFound::Seen(view) => Ok(Json(*view)),
         PressureFound::NoRule => {
             let detail = "the policy in force has no [pressure]: any number of users may be active";
@@ -74,5 +78,24 @@ pub(super) async fn pressure(State(api): State<Arc<Api>>, _: NoQuery) -> Result<
     Always,
 ))]
 pub(super) async fn routes(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<Vec<RouteView>>, Problem> {
-    Ok(Json(api.limits.routes.views()))
+    Ok(Json(api.sources.vitals.limits.routes.views()))
+}
+
+/// Deferred intents by the hour that they are due in
+///
+/// Of all instances, counted every 10 seconds. 404 where `kafka.deferred` is not set, and 503 before the first count.
+#[utoipa::path(get, path = "/v1/deferred", tag = "health", operation_id = "deferred", responses(
+    (status = 200, description = "How many intents are due in each coming hour", body = DeferredIntents),
+    Always,
+))]
+pub(super) async fn deferred(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<DeferredIntents>, Problem> {
+    let Some(counted) = &api.sources.vitals.deferred else {
+        let detail =
+            "kafka.deferred is not set: no intent is deferred. Set it to the prefix of the topics of deferred intents";
+        return Err(Problem::not_found("not_deferring", detail));
+    };
+    counted.load().as_deref().cloned().map(Json).ok_or_else(|| {
+        let detail = "the deferred intents are not counted yet; ask again. If this stays, the log says why";
+        Problem::not_now("not_counted_yet", detail, 5)
+    })
 }

@@ -16,7 +16,6 @@ use super::{
     extract::NoQuery,
     problem::{Always, Problem},
 };
-use crate::limits::LimitKind;
 
 /// How this instance is, and what it finds degraded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -55,21 +54,11 @@ pub struct Degradation {
     pub route: Option<String>,
 }
 
-/// What can be degraded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(untagged)]
-pub enum Degraded {
-    /// Something beside limits.
-    Part(DegradedPart),
-    /// Limits of this kind.
-    Limit(LimitKind),
-}
-
 words! {
-    /// What can be degraded beside limits.
+    /// What can be degraded.
     #[derive(Serialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
-    pub enum DegradedPart {
+    pub enum Degraded {
         /// Shards of Redis do not answer.
         ShardsUnavailable = "shards_unavailable",
         /// Shards of Redis have lost their history.
@@ -88,6 +77,12 @@ words! {
         DeliveryReports = "delivery_reports",
         /// Within the last day it was found that retention had deleted deferred or waiting intents undecided.
         Deleted = "deleted",
+        /// Budgets whose ledger does not answer.
+        Budget = "budget",
+        /// The active users of other instances are not known.
+        Pressure = "pressure",
+        /// A route that is held up, whose permits are not shared, or in which intents have waited for too long.
+        Route = "route",
     }
 }
 
@@ -110,21 +105,22 @@ impl Degradation {
     Always,
 ))]
 pub(super) async fn status(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<Status>, Problem> {
-    let waiting = api.health.waiting().err().unwrap_or_default();
-    Ok(Json(Status { ready: waiting.is_empty(), waiting, degraded: api.health.worker.degraded() }))
+    let waiting = api.waiting();
+    Ok(Json(Status { ready: waiting.is_empty(), waiting, degraded: api.sources.health.degraded() }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::LimitKind;
 
     #[test]
     fn the_metric_has_the_words_of_the_document() {
-        for part in DegradedPart::ALL {
-            assert_eq!(serde_json::to_value(Degraded::Part(part)).unwrap(), part.as_str());
+        for what in Degraded::ALL {
+            assert_eq!(serde_json::to_value(what).unwrap(), what.as_str());
         }
         for kind in LimitKind::ALL {
-            assert_eq!(serde_json::to_value(Degraded::Limit(kind)).unwrap(), kind.as_str());
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
     }
 }

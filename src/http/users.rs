@@ -27,7 +27,7 @@ pub(super) async fn user(
     _: NoQuery,
 ) -> Result<Json<UserView>, Problem> {
     check_user_id(&user_id)?;
-    let look_up = async { api.queries.user(&user_id).await.map_err(Problem::from) };
+    let look_up = async { api.sources.queries.user(&user_id).await.map_err(Problem::from) };
     api.lookups.get(user_id.clone(), look_up).await.map(Json)
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn forget(
     _: NoQuery,
 ) -> Result<Json<Forgotten>, Problem> {
     check_user_id(&user_id)?;
-    let forgotten = api.queries.forget(&user_id).await;
+    let forgotten = api.sources.queries.forget(&user_id).await;
     // Who looks the user up after this answer must not get what a lookup found before it.
     api.lookups.forget(&user_id);
     Ok(Json(forgotten?))

@@ -24,7 +24,7 @@ use weir_core::{
 };
 use weir_worker::{budgets::Budgets, clock::SystemClock, refresh::Refreshed};
 
-use super::{Adding, LimitKind, LimitRows, LimitView, Looked, LooksAtLedger, ShownLimit};
+use super::{LimitView, Looked, LooksAtLedger};
 
 /// The most budgets of one answer.
 const MOST_ROWS: usize = 1_000;
@@ -144,24 +144,11 @@ impl BudgetsShown {
         };
         BudgetList { budgets: budgets.into_iter().zip(uses).zip(answers).map(view).collect(), omitted }
     }
-}
 
-impl ShownLimit for BudgetsShown {
-    fn kind(&self) -> LimitKind {
-        LimitKind::Budget
-    }
-
-    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
-        Box::pin(async move {
-            let BudgetList { budgets, omitted } = self.all().await;
-            budgets.iter().for_each(|view| rows.add(view));
-            rows.omitted += omitted;
-        })
-    }
-
-    fn degraded(&self) -> Vec<(Duration, String)> {
+    /// What does not work as it should: for how long, and what happens.
+    pub(super) fn degraded(&self) -> Option<(Duration, String)> {
         let unavailable = self.unavailable.load();
-        let Some(since) = unavailable.values().copied().min() else { return Vec::new() };
+        let since = unavailable.values().copied().min()?;
         let named: Vec<String> = unavailable.iter().take(MOST_NAMED).map(|(id, _)| id.to_string()).collect();
         let more = match unavailable.len().saturating_sub(MOST_NAMED) {
             0 => String::new(),
@@ -172,7 +159,7 @@ impl ShownLimit for BudgetsShown {
              wait, or follow on_unavailable",
             named.join(", ")
         );
-        vec![(SystemClock.passed().saturating_sub(since), message)]
+        Some((SystemClock.passed().saturating_sub(since), message))
     }
 }
 

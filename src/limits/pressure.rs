@@ -1,6 +1,6 @@
 //! Pressure: the users who are active, over all instances.
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use weir_worker::{
     refresh::Refreshed,
 };
 
-use super::{Adding, LimitKind, LimitRows, LimitView, ShownLimit};
+use super::LimitView;
 use crate::metrics::Metrics;
 
 /// What is shown of pressure: its task knows how it stands.
@@ -68,36 +68,21 @@ impl PressureShown {
             None => PressureFound::NotReadYet,
         }
     }
-}
 
-impl ShownLimit for PressureShown {
-    fn kind(&self) -> LimitKind {
-        LimitKind::Pressure
-    }
-
-    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
-        if let PressureFound::Seen(view) = self.found() {
-            rows.add(&view);
-        }
-        Box::pin(ready(()))
-    }
-
-    fn degraded(&self) -> Vec<(Duration, String)> {
+    /// What does not work as it should: for how long, and what happens.
+    pub(super) fn degraded(&self) -> Option<(Duration, String)> {
         let unsynced = self.status.unsynced();
-        let Some(Silence { since, why }) = &*unsynced else { return Vec::new() };
+        let Silence { since, why } = unsynced.as_ref().as_ref()?;
         let lasts = SystemClock.passed().saturating_sub(*since);
-        if lasts < REPORTED_AFTER {
-            return Vec::new();
-        }
         let message = format!(
             "this instance and others do not tell each other who is active ({why}): users who are active here still pass, and \
              nobody else comes in after {} s",
             MEMBER_FOR.as_secs()
         );
-        vec![(lasts, message)]
+        (lasts >= REPORTED_AFTER).then_some((lasts, message))
     }
 
-    fn note(&self, metrics: &Metrics) {
+    pub(super) fn note(&self, metrics: &Metrics) {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let seen = self.status.seen();
         let of = |read: fn(&PressureSeen) -> u64| number(seen.as_ref().as_ref().map_or(0, read));

@@ -1,6 +1,6 @@
 //! Routes: intents per second, as delivery takes them.
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use prometheus_client::metrics::family::Family;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use weir_core::{
 };
 use weir_worker::{clock::SystemClock, pressure::REPORTED_AFTER, refresh::Refreshed};
 
-use super::{Adding, LimitKind, LimitRows, LimitSpan, LimitView, ShownLimit};
+use super::{LimitKind, LimitSpan, LimitView};
 use crate::metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring};
 
 /// What is shown of routes: their tasks know how they stand.
@@ -72,21 +72,10 @@ impl RoutesShown {
     pub fn views(&self) -> Vec<RouteView> {
         self.known().iter().map(|(state, known)| RouteView::new(&state.name, known)).collect()
     }
-}
-
-impl ShownLimit for RoutesShown {
-    fn kind(&self) -> LimitKind {
-        LimitKind::Route
-    }
-
-    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
-        self.views().iter().for_each(|view| rows.add(view));
-        Box::pin(ready(()))
-    }
 
     /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
-    /// partitions behind, or in which intents have waited for too long.
-    fn degraded(&self) -> Vec<(Duration, String)> {
+    /// partitions behind, or in which intents have waited for too long: for how long, and what happens.
+    pub(super) fn degraded(&self) -> Vec<(Duration, String)> {
         let passed = SystemClock.passed();
         let degraded = self.known().into_iter().filter_map(|(state, known)| {
             let lasts = passed.saturating_sub(degraded_since(&known, passed)?);
@@ -95,7 +84,7 @@ impl ShownLimit for RoutesShown {
         degraded.collect()
     }
 
-    fn note(&self, metrics: &Metrics) {
+    pub(super) fn note(&self, metrics: &Metrics) {
         let figures: [(&Family<OfRouteLabel, RealGauge>, RouteFigure); 7] = [
             (&metrics.route_permits, |known, _| Some(known.grant.permits as f64)),
             (&metrics.route_lag, |known, _| known.lag.map(|lag| lag as f64)),

@@ -2,17 +2,12 @@
 
 use super::Location;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attempt {
-    Read,
-    Write,
-}
-
 /// An object that could not be read or written: what, where, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("cannot {} {location}: {problem}", match .attempt { Attempt::Read => "read", Attempt::Write => "write" })]
+#[error("cannot {attempt} {location}: {problem}")]
 pub struct ObjectError {
-    pub attempt: Attempt,
+    /// What was tried: `read` or `write`.
+    attempt: &'static str,
     pub location: Location,
     pub problem: ObjectProblem,
 }
@@ -53,11 +48,11 @@ pub enum ObjectProblem {
 
 impl ObjectError {
     pub const fn read(location: Location, problem: ObjectProblem) -> Self {
-        Self { attempt: Attempt::Read, location, problem }
+        Self { attempt: "read", location, problem }
     }
 
     pub const fn write(location: Location, problem: ObjectProblem) -> Self {
-        Self { attempt: Attempt::Write, location, problem }
+        Self { attempt: "write", location, problem }
     }
 }
 

@@ -9,17 +9,10 @@ pub enum Location {
     S3 { bucket: String, key: String },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` {problem}; give a path, or s3://bucket/key")]
-pub struct LocationError {
-    text: String,
-    problem: &'static str,
-}
-
 impl Location {
-    /// Reads a location.
-    pub fn parse(text: &str) -> Result<Self, LocationError> {
-        let wrong = |problem| Err(LocationError { text: text.to_owned(), problem });
+    /// Reads a location. The error says what is wrong, and what to give.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |problem| Err(format!("`{text}` {problem}; give a path, or s3://bucket/key"));
         let Some(rest) = text.strip_prefix("s3://") else {
             return match text {
                 "" => wrong("is empty"),
@@ -36,7 +29,7 @@ impl Location {
     }
 
     /// The object of this name in a folder, given as a path or `s3://bucket/prefix`.
-    pub fn in_folder(folder: &str, name: &str) -> Result<Self, LocationError> {
+    pub fn in_folder(folder: &str, name: &str) -> Result<Self, String> {
         match folder {
             "" => Self::parse(""),
             _ if folder.ends_with('/') => Self::parse(&format!("{folder}{name}")),

@@ -8,7 +8,6 @@ mod error;
 mod file;
 mod location;
 mod s3;
-mod trust;
 
 use std::{
     path::{Path, PathBuf},
@@ -18,9 +17,9 @@ use std::{
 use bytes::Bytes;
 
 pub use body::ObjectBody;
-pub use error::{Attempt, ObjectError, ObjectProblem};
-pub use location::{Location, LocationError};
-pub use s3::{S3Credentials, S3Object, S3Options};
+pub use error::{ObjectError, ObjectProblem};
+pub use location::Location;
+pub use s3::{S3Object, S3Options};
 
 /// How long a connection may take to be made.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -47,18 +46,6 @@ pub const PARTS_AT_ONCE: usize = 4;
 pub enum Version {
     ETag(String),
     File(file::FileVersion),
-}
-
-/// What a conditional read gave.
-#[derive(Debug)]
-pub enum Fetched {
-    /// The object is still in the state asked about; nothing was read.
-    Unchanged,
-    Object {
-        bytes: Bytes,
-        /// Its state, if the store tells.
-        version: Option<Version>,
-    },
 }
 
 #[derive(Debug, Clone)]
@@ -107,11 +94,15 @@ impl StoredObject {
         }
     }
 
-    /// Reads it, unless it is in the state `last`.
-    pub async fn get_if_changed(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Fetched, ObjectError> {
-        let Some(mut body) = self.open(last, limit_bytes).await? else { return Ok(Fetched::Unchanged) };
+    /// Reads it, and its state, if the store tells; `None` where it is in the state `last`: nothing is read.
+    pub async fn get_if_changed(
+        &self,
+        last: Option<&Version>,
+        limit_bytes: u64,
+    ) -> Result<Option<(Bytes, Option<Version>)>, ObjectError> {
+        let Some(mut body) = self.open(last, limit_bytes).await? else { return Ok(None) };
         let version = body.version.take();
-        Ok(Fetched::Object { bytes: body.collect().await?, version })
+        Ok(Some((body.collect().await?, version)))
     }
 
     /// Writes it; a reader sees either what was there before or all of the new content.

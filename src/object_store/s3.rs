@@ -6,6 +6,7 @@ mod upload;
 use std::sync::Arc;
 
 use aws_sdk_s3::{
+    config::Credentials,
     error::{ProvideErrorMetadata, SdkError},
     operation::get_object::GetObjectOutput,
 };
@@ -25,25 +26,8 @@ pub struct S3Options {
     pub requester_pays: bool,
     /// Who vouches for the store's certificate; the system's authorities where there is none.
     pub authorities: Option<Authorities>,
-    pub credentials: S3Credentials,
-}
-
-#[derive(Clone, Default, PartialEq, Eq)]
-pub enum S3Credentials {
-    /// Whoever the AWS default chain finds: environment, profile, web identity, container, machine.
-    #[default]
-    DefaultChain,
-    /// The owner of these keys.
-    Keys { id: String, secret: String },
-}
-
-impl std::fmt::Debug for S3Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::DefaultChain => f.write_str("DefaultChain"),
-            Self::Keys { id, .. } => write!(f, "Keys {{ id: {id:?}, secret: (hidden) }}"),
-        }
-    }
+    /// Who asks; `None`: whoever the AWS default chain finds (environment, profile, web identity, container, machine).
+    pub credentials: Option<Credentials>,
 }
 
 #[derive(Debug, Clone)]

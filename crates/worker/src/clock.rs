@@ -26,8 +26,6 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// How often the log repeats that a clock is wrong.
 const REPEAT_EVERY: Duration = Duration::from_secs(30);
-/// Nothing was logged of a clock that is wrong.
-const NEVER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
@@ -55,10 +53,10 @@ pub struct ComparedClock<C> {
     shared: Option<Arc<Shared>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     others: ArcSwap<OtherClocks>,
-    /// When the log said last that this clock is wrong, or another one, in milliseconds of [`Clock::passed`].
+    /// When the log said last that this clock is wrong, or another one, in milliseconds of [`Clock::passed`], at least 1; 0: never.
     wrong_logged_ms: AtomicU64,
     other_logged_ms: AtomicU64,
 }
@@ -66,9 +64,7 @@ struct Shared {
 impl<C: Clock> ComparedClock<C> {
     /// A clock that decides nothing before [`ComparedClock::note`] has brought another one.
     pub fn new(clock: C) -> Self {
-        let never = || AtomicU64::new(NEVER);
-        let shared = Shared { others: ArcSwap::default(), wrong_logged_ms: never(), other_logged_ms: never() };
-        Self { clock, shared: Some(Arc::new(shared)) }
+        Self { clock, shared: Some(Arc::default()) }
     }
 
     /// A clock that is taken to be right: everything is on one machine.
@@ -100,9 +96,9 @@ impl<C: Clock> ComparedClock<C> {
 
     /// Whether it is time to log something again, at once the first time.
     fn is_due(logged_ms: &AtomicU64, passed: Duration) -> bool {
-        let now = u64::try_from(passed.as_millis()).unwrap_or(NEVER - 1);
-        let every = u64::try_from(REPEAT_EVERY.as_millis()).unwrap_or(NEVER);
-        let due = |logged: u64| (logged == NEVER || now.saturating_sub(logged) >= every).then_some(now);
+        let now = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX).max(1);
+        let every = u64::try_from(REPEAT_EVERY.as_millis()).unwrap_or(u64::MAX);
+        let due = |logged: u64| (logged == 0 || now.saturating_sub(logged) >= every).then_some(now);
         logged_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok()
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use weir_core::{
-    basis::time::Time,
+    basis::{time::Time, words},
     batch::{
         stamps::Stamps,
         tally::{SegmentCounts, Tally, TopicTally},
@@ -15,34 +15,21 @@ use weir_core::{
     ports::CommitTimes,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// Waiting for and taking records.
-    Poll,
-    /// Decoding, segments, policy.
-    Decode,
-    /// Asking the store.
-    Admit,
-    Encode,
-    /// Handing them to the Kafka client.
-    Produce,
-    /// Waiting for the brokers to have them.
-    Flush,
-    /// Offsets and commit.
-    Commit,
-}
-
-impl Stage {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Poll => "poll",
-            Self::Decode => "decode",
-            Self::Admit => "admit",
-            Self::Encode => "encode",
-            Self::Produce => "produce",
-            Self::Flush => "flush",
-            Self::Commit => "commit",
-        }
+words! {
+    pub enum Stage {
+        /// Waiting for and taking records.
+        Poll = "poll",
+        /// Decoding, segments, policy.
+        Decode = "decode",
+        /// Asking the store.
+        Admit = "admit",
+        Encode = "encode",
+        /// Handing them to the Kafka client.
+        Produce = "produce",
+        /// Waiting for the brokers to have them.
+        Flush = "flush",
+        /// Offsets and commit.
+        Commit = "commit",
     }
 }
 
@@ -60,43 +47,24 @@ pub enum Event {
     SchemasUnavailable,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LedgerCall {
-    /// Tokens were asked for, and it answered.
-    Took,
-    GaveBack,
-    /// It did not answer.
-    Failed,
-}
-
-impl LedgerCall {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Took => "take",
-            Self::GaveBack => "give_back",
-            Self::Failed => "failed",
-        }
+words! {
+    pub enum LedgerCall {
+        /// Tokens were asked for, and it answered.
+        Took = "take",
+        GaveBack = "give_back",
+        /// It did not answer.
+        Failed = "failed",
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BesideTopic {
-    /// Approved intents that no longer count.
-    Refunds,
-    Activity,
-    DeliveryReports,
-    /// Approved records whose delivery failed: a lane takes them.
-    Retries,
-}
-
-impl BesideTopic {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refunds => "refunds",
-            Self::Activity => "activity",
-            Self::DeliveryReports => "reports of deliveries",
-            Self::Retries => "retries",
-        }
+words! {
+    pub enum BesideTopic {
+        /// Approved intents that no longer count.
+        Refunds = "refunds",
+        Activity = "activity",
+        DeliveryReports = "reports of deliveries",
+        /// Approved records whose delivery failed: a lane takes them.
+        Retries = "retries",
     }
 }
 

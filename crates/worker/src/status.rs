@@ -17,30 +17,16 @@ use weir_core::ports::ShardsFound;
 pub const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// How long it is shown that retention has deleted records undecided: nothing repairs it.
 pub const DELETED_SHOWN: Duration = Duration::from_secs(24 * 60 * 60);
-/// No progress was made yet.
-const NEVER: u64 = u64::MAX;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LaneStatus {
     assigned: AtomicBool,
     was_assigned: AtomicBool,
+    /// When progress was made last, at least 1; 0: none was made yet.
     turned_at_ms: AtomicU64,
     trouble: ArcSwapOption<Trouble>,
     deleted: ArcSwapOption<Trouble>,
     lost_shards: AtomicUsize,
-}
-
-impl Default for LaneStatus {
-    fn default() -> Self {
-        Self {
-            assigned: AtomicBool::new(false),
-            was_assigned: AtomicBool::new(false),
-            turned_at_ms: AtomicU64::new(NEVER),
-            trouble: ArcSwapOption::empty(),
-            deleted: ArcSwapOption::empty(),
-            lost_shards: AtomicUsize::new(0),
-        }
-    }
 }
 
 /// What something waits for, or what has happened.
@@ -77,13 +63,13 @@ impl StoreStatus {
 }
 
 fn millis(passed: Duration) -> u64 {
-    u64::try_from(passed.as_millis()).unwrap_or(NEVER)
+    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl LaneStatus {
     /// The lane's loop has made progress, at a time of [`weir_core::ports::Clock::passed`].
     pub fn progressed(&self, passed: Duration) {
-        self.turned_at_ms.store(millis(passed), Ordering::Relaxed);
+        self.turned_at_ms.store(millis(passed).max(1), Ordering::Relaxed);
     }
 
     /// The lane has been given its partitions (which may be none).
@@ -146,7 +132,7 @@ impl LaneStatus {
     /// Whether the lane has made no progress for [`STUCK_AFTER`], at a time of [`weir_core::ports::Clock::passed`].
     pub fn is_stuck(&self, passed: Duration) -> bool {
         let turned_at_ms = self.turned_at_ms.load(Ordering::Relaxed);
-        turned_at_ms != NEVER && millis(passed).saturating_sub(turned_at_ms) > millis(STUCK_AFTER)
+        turned_at_ms != 0 && millis(passed).saturating_sub(turned_at_ms) > millis(STUCK_AFTER)
     }
 }
 

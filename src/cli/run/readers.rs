@@ -19,7 +19,7 @@ use weir_worker::{
 
 use crate::{
     cli::{assemble, worker::BesideReader},
-    http::DegradedPart,
+    http::Degraded,
     metrics::Metrics,
 };
 
@@ -37,10 +37,10 @@ impl Readers<'_> {
         // A refund goes by its record's time.
         let refunds = self.kafka.for_refunds();
         let refunds =
-            refunds.map(|options| self.reader(DegradedPart::Refunds, options, Refunds::new(store()), SystemClock));
+            refunds.map(|options| self.reader(Degraded::Refunds, options, Refunds::new(store()), SystemClock));
         let reports = self.kafka.for_delivery_reports().map(|options| {
             let feed = DeliveryReports::new(store(), Arc::clone(&self.kafka.routes));
-            self.reader(DegradedPart::DeliveryReports, options, feed, SystemClock)
+            self.reader(Degraded::DeliveryReports, options, feed, SystemClock)
         });
         [refunds, reports]
     }
@@ -48,10 +48,10 @@ impl Readers<'_> {
     /// The reader of activity, where there is a topic of it.
     pub(super) fn activity(&self, feed: Activity, clock: &ComparedClock<SystemClock>) -> Option<BesideReader> {
         let options = self.kafka.for_activity(assemble::activity_since())?;
-        Some(self.reader(DegradedPart::Activity, options, feed, clock.clone()))
+        Some(self.reader(Degraded::Activity, options, feed, clock.clone()))
     }
 
-    fn reader<F, C>(&self, what: DegradedPart, options: KafkaOptions, feed: F, clock: C) -> BesideReader
+    fn reader<F, C>(&self, what: Degraded, options: KafkaOptions, feed: F, clock: C) -> BesideReader
     where
         F: Feed + Send + 'static,
         C: Clock + 'static,

@@ -20,7 +20,7 @@ use weir_worker::{
 };
 
 use crate::{
-    http::{Degradation, Degraded, DegradedPart, Health},
+    http::{Degradation, Degraded, Health},
     limits::LimitsDesk,
     metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels, bring},
 };
@@ -32,7 +32,7 @@ pub(super) struct WorkerHealth {
     pub(super) lanes: Vec<Arc<LaneStatus>>,
     pub(super) waiting: WaitingHealth,
     pub(super) clock: ComparedClock<SystemClock>,
-    pub(super) readers: Vec<(DegradedPart, Arc<LaneStatus>)>,
+    pub(super) readers: Vec<(Degraded, Arc<LaneStatus>)>,
     pub(super) limits: Arc<LimitsDesk>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) redis: Option<Arc<RedisStats>>,
@@ -73,8 +73,8 @@ impl Health for WorkerHealth {
             let message = format!("could not be refreshed, the last good version stays in force: {error}");
             Some(degradation(what, since, message))
         };
-        all.extend(source(DegradedPart::Segments, self.segments.failure()));
-        all.extend(source(DegradedPart::Policy, self.policy.failure()));
+        all.extend(source(Degraded::Segments, self.segments.failure()));
+        all.extend(source(Degraded::Policy, self.policy.failure()));
         for (number, lane) in self.lanes.iter().enumerate() {
             all.extend(of_lane(lane).into_iter().map(|of_lane| Degradation { lane: Some(number), ..of_lane }));
             all.extend(deleted(lane));
@@ -94,7 +94,7 @@ impl Health for WorkerHealth {
         self.note_redis();
         self.note_clock();
         self.metrics.note_lag_seconds(self.clock.now());
-        self.limits.kinds.iter().for_each(|kind| kind.note(&self.metrics));
+        self.limits.note(&self.metrics);
         self.waiting.note(&self.metrics);
         let (set, policy) = (self.segments.current(), self.policy.current());
         self.metrics.segment_members.clear();
@@ -111,18 +111,18 @@ impl Health for WorkerHealth {
 }
 
 /// Something that has been so since a moment that is only known by what has passed.
-fn degradation(what: DegradedPart, since: Instant, message: String) -> Degradation {
-    Degradation::lasting(Degraded::Part(what), since.elapsed(), message)
+fn degradation(what: Degraded, since: Instant, message: String) -> Degradation {
+    Degradation::lasting(what, since.elapsed(), message)
 }
 
 /// What a lane waits for.
 fn of_lane(lane: &LaneStatus) -> Option<Degradation> {
-    lane.trouble().map(|trouble| degradation(DegradedPart::Lane, trouble.since, trouble.message.clone()))
+    lane.trouble().map(|trouble| degradation(Degraded::Lane, trouble.since, trouble.message.clone()))
 }
 
 /// What retention has deleted of a lane's topic undecided.
 fn deleted(lane: &LaneStatus) -> Option<Degradation> {
-    lane.deleted().map(|deleted| degradation(DegradedPart::Deleted, deleted.since, deleted.message.clone()))
+    lane.deleted().map(|deleted| degradation(Degraded::Deleted, deleted.since, deleted.message.clone()))
 }
 
 impl WorkerHealth {
@@ -138,18 +138,16 @@ impl WorkerHealth {
             in_short(unavailable)
         );
         let gone = format!("shards {} have lost their history: their intents wait; run weir rebuild", in_short(lost));
-        let unavailable = of(DegradedPart::ShardsUnavailable, unavailable, seen.unavailable_since, away);
-        [unavailable, of(DegradedPart::ShardsLost, lost, seen.lost_since, gone)].into_iter().flatten().collect()
+        let unavailable = of(Degraded::ShardsUnavailable, unavailable, seen.unavailable_since, away);
+        [unavailable, of(Degraded::ShardsLost, lost, seen.lost_since, gone)].into_iter().flatten().collect()
     }
 
     fn note_degraded(&self) {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let degraded = self.degraded();
-        let parts = DegradedPart::ALL.map(|part| (Degraded::Part(part), part.as_str()));
-        let limits = self.limits.kinds.iter().map(|kind| (Degraded::Limit(kind.kind()), kind.kind().as_str()));
-        for (what, reason) in parts.into_iter().chain(limits) {
+        for what in Degraded::ALL {
             let of_this = degraded.iter().filter(|degradation| degradation.what == what).count();
-            self.metrics.degraded.get_or_create(&ReasonLabel { reason }).set(count(of_this));
+            self.metrics.degraded.get_or_create(&ReasonLabel { reason: what.as_str() }).set(count(of_this));
         }
         let seen = self.store.seen();
         let lost = self.lanes.iter().map(|lane| lane.lost_shards()).max().unwrap_or(0);

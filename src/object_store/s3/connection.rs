@@ -9,15 +9,19 @@ use aws_config::{
 };
 use aws_sdk_s3::{
     Client,
-    config::{Builder, Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation},
+    config::{Builder, Region, RequestChecksumCalculation, ResponseChecksumValidation, SharedHttpClient},
     types::RequestPayer,
+};
+use aws_smithy_http_client::{
+    Builder as HttpClient,
+    tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode},
 };
 use aws_types::service_config::ServiceConfigKey;
 
-use super::{S3Credentials, S3Options};
+use super::S3Options;
 use crate::{
     authorities::Authorities,
-    object_store::{CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, MAX_ATTEMPTS, READ_TIMEOUT, file::FileVersion, trust},
+    object_store::{CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, MAX_ATTEMPTS, READ_TIMEOUT, file::FileVersion},
 };
 
 /// The region of a store that is not AWS and was given none; such stores take any.
@@ -92,14 +96,14 @@ impl Made {
             .region(region)
             .retry_config(RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS))
             .timeout_config(timeouts);
-        if let S3Credentials::Keys { id, secret } = &options.credentials {
-            loader = loader.credentials_provider(Credentials::new(id, secret, None, None, "settings"));
+        if let Some(credentials) = &options.credentials {
+            loader = loader.credentials_provider(credentials.clone());
         }
         let loaded = loader.load().await;
         let mut config = Builder::from(&loaded);
         config.set_endpoint_url(endpoint(options, &loaded));
         if let Some(authorities) = &authorities {
-            config.set_http_client(Some(trust::client(authorities)));
+            config.set_http_client(Some(trusting(authorities)));
         }
         let config = config
             .force_path_style(options.force_path_style)
@@ -126,10 +130,18 @@ fn endpoint(options: &S3Options, loaded: &SdkConfig) -> Option<String> {
 /// The state of the files that the default chain reads keys from, where it is asked.
 fn profiles(options: &S3Options) -> [Option<FileVersion>; 2] {
     PROFILES.map(|(variable, place)| match options.credentials {
-        S3Credentials::Keys { .. } => None,
-        S3Credentials::DefaultChain => {
+        Some(_) => None,
+        None => {
             let named = env::var_os(variable).map(PathBuf::from);
             FileVersion::at(&named.or_else(|| Some(env::home_dir()?.join(place)))?)
         }
     })
+}
+
+/// A client that trusts these authorities and no others. Only for the store itself: where credentials come from, the
+/// system's authorities hold.
+fn trusting(authorities: &Authorities) -> SharedHttpClient {
+    let store = TrustStore::empty().with_pem_certificate(authorities.pem.as_slice());
+    let context = TlsContext::builder().with_trust_store(store).build().expect("a context of checked certificates");
+    HttpClient::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).tls_context(context).build_https()
 }

@@ -72,7 +72,7 @@ fn name(route: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{Degraded, DegradedPart};
+    use crate::http::Degraded;
 
     #[test]
     fn lanes_of_waiting_intents_belong_to_the_start_and_are_seen_when_they_are_stuck_or_wait() {
@@ -97,8 +97,8 @@ mod tests {
         later.set_lost_shards(3);
         let degraded = health.degraded().into_iter().map(|one| (one.what, one.route, one.message));
         let expected = [
-            (Degraded::Part(DegradedPart::Deleted), None, "some are lost".to_owned()),
-            (Degraded::Part(DegradedPart::Lane), Some("push".to_owned()), "it waits".to_owned()),
+            (Degraded::Deleted, None, "some are lost".to_owned()),
+            (Degraded::Lane, Some("push".to_owned()), "it waits".to_owned()),
         ];
         assert_eq!(degraded.collect::<Vec<_>>(), expected);
         assert_eq!(health.lost_shards(), 3);
