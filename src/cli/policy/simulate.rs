@@ -17,7 +17,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::time::Time,
-    replay::{ReplaySource, ReplayTally},
+    replay::{ReplaySource, Replayed},
 };
 use weir_kafka::client::KafkaOptions;
 
@@ -68,7 +68,7 @@ pub async fn simulate(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Resu
         let stop = stop.clone();
         move || replay(plan, &stop)
     });
-    let (tally, source) = tokio::select! {
+    let (replayed, source) = tokio::select! {
         done = working => done.context("the replay")??,
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.context("waiting for Ctrl-C")?;
@@ -76,12 +76,12 @@ pub async fn simulate(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Resu
             anyhow::bail!("interrupted before the end: nothing was written");
         }
     };
-    let report = tally.report(source, &names, args.show_users);
+    let report = replayed.report(source, &names, args.show_users);
     if let Some(path) = &args.html {
         std::fs::write(path, page::page(&report)?).with_context(|| cannot_write("--html", path))?;
     }
     if let Some(path) = &args.changed_users {
-        write_users(path, &tally).with_context(|| cannot_write("--changed-users", path))?;
+        write_users(path, &replayed).with_context(|| cannot_write("--changed-users", path))?;
     }
     match args.output {
         OutputForm::Text => Ok(write!(out, "{}", text::text(&report))?),
@@ -94,19 +94,18 @@ fn cannot_write(option: &str, path: &Path) -> String {
 }
 
 /// All users for whom the policies differ, as CSV.
-fn write_users(path: &Path, tally: &ReplayTally) -> anyhow::Result<()> {
+fn write_users(path: &Path, replayed: &Replayed) -> anyhow::Result<()> {
     let mut file = csv::Writer::from_path(path)?;
     file.write_record(["user_id", "segment", "approved", "approved_against"])?;
-    for (user, segment) in tally.changed_users() {
-        let [policy, against] = user.approved;
-        file.write_record([&*user.user_id, segment.unwrap_or(""), &policy.to_string(), &against.to_string()])?;
+    for (user_id, segment, [policy, against]) in replayed.changed_users() {
+        file.write_record([user_id, segment.unwrap_or(""), &policy.to_string(), &against.to_string()])?;
     }
     file.flush()?;
     Ok(())
 }
 
 /// Reads the history and the intents, and judges them.
-fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(ReplayTally, ReplaySource)> {
+fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(Replayed, ReplaySource)> {
     let mut source = ReplaySource { intents: plan.intents.to_string(), ..ReplaySource::default() };
     let mut input: Box<dyn Input> = match &plan.intents {
         PastSource::File(path) => Box::new(FileInput::open(path, &plan, &mut source, stop)?),
