@@ -22,7 +22,7 @@ use weir_core::{
 use super::{
     Input,
     args::Plan,
-    past::{Batch, Past, Unwrapped, unwrap_line, wrong_time},
+    past::{Batch, Past, Unwrapped, unwrap_line},
 };
 use crate::cli::output::progress;
 
@@ -56,13 +56,13 @@ impl FileInput {
         let mut reader = LineReader::open(path, stop).with_context(name)?;
         let mut lines = Vec::new();
         while let Some(line) = reader.next().with_context(name)? {
-            let Unwrapped { intent, at, .. } = unwrap_line(line.text);
+            let Unwrapped { intent, at, wrong_time, .. } = unwrap_line(line.text);
             let intent = match decode(Some(intent), [], &plan.fields) {
                 Ok(intent) => intent,
                 Err(letter) => {
                     // Nothing says when it came, so it is counted whatever times were asked for.
                     source.records += 1;
-                    source.dead_letter(wrong_time(line.text).unwrap_or(letter.reason));
+                    source.dead_letter(wrong_time.unwrap_or(letter.reason));
                     continue;
                 }
             };

@@ -58,7 +58,7 @@ impl History<'_> {
     }
 
     fn line(&self, line: &[u8], replay: &mut Replay) -> u64 {
-        let Unwrapped { intent, at: decided, counts } = unwrap_line(line);
+        let Unwrapped { intent, at: decided, counts, .. } = unwrap_line(line);
         let Ok(intent) = decode(Some(intent), [], self.fields) else { return 0 };
         let time = decided.or(intent.created_at).filter(|time| counts && self.since.covers(*time));
         let Some(time) = time else { return 0 };
