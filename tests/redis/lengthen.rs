@@ -16,6 +16,7 @@ use weir_core::{
     },
     history::{
         decide::AdmitVerdict,
+        deferred_send::PastSend,
         found_names::FoundNames,
         refund::{Refund, RefundOutcome},
     },
@@ -24,7 +25,7 @@ use weir_core::{
 };
 use weir_redis::{
     Keyspace, KeyspaceSeed, Opened, RedisOptions, RedisStats,
-    rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin, begin_lengthening, begin_names, kept_history},
+    rebuild::{Beginning, Rebuild, RebuildError, Scope, begin, begin_lengthening, begin_names, kept_history},
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -143,7 +144,7 @@ async fn refunds_take_back_what_was_put_back_and_nothing_younger() {
     let before = rebuild.lengthens_before(at(0)).await.unwrap();
     let send = |number: u32, at: Time| {
         let (user, id, origin) = (UserHash::of("u"), IdHash::of(&format!("i-{number}")), OriginMark::RESTORED);
-        Send { user, id, origin, at, class: ClassNames::default(), cost: 1 }
+        PastSend { user, id, origin, at, class: ClassNames::default(), cost: 1 }
     };
     let mut restorer = rebuild.restorer();
     // The second one stands for one that was decided, not put back.

@@ -13,6 +13,7 @@ use weir_core::{
     },
     history::{
         decide::AdmitVerdict,
+        deferred_send::PastSend,
         refund::{
             Refund,
             RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
@@ -23,7 +24,7 @@ use weir_core::{
 };
 use weir_redis::{
     KeyspaceSeed, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
-    rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
+    rebuild::{Beginning, Rebuild, RebuildError, Scope, begin},
 };
 
 const CAP_MS: i64 = DAY_MS;
@@ -55,9 +56,9 @@ pub(crate) async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebui
     begin(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), scope, unique("run"), keyspace_seed).await
 }
 
-fn sent(user: &str, number: u32, millis: i64) -> Send<'static> {
+fn sent(user: &str, number: u32, millis: i64) -> PastSend<'static> {
     let id = IdHash::of(&format!("i-{number}"));
-    Send {
+    PastSend {
         user: UserHash::of(user),
         id,
         origin: OriginMark::RESTORED,
@@ -169,13 +170,13 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
         sent("u", 3, 3000),
         sent("u", 5, 5000),
         sent("u", 6, 5000),
-        Send { at: old, ..sent("u", 1, 0) },
+        PastSend { at: old, ..sent("u", 1, 0) },
     ];
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 3, "one was there, and one is too old");
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0);
     // An attempt that was not committed recorded it at another time.
     let again = OriginMark::of(&"send-intents".into(), 0, 5);
-    let [first, second] = [5100, 5200].map(|millis| Send { origin: again, ..sent("v", 4, millis) });
+    let [first, second] = [5100, 5200].map(|millis| PastSend { origin: again, ..sent("v", 4, millis) });
     assert_eq!(restorer.insert(&[first], at(0)).await.unwrap(), 1);
     assert_eq!(restorer.insert(&[second], at(0)).await.unwrap(), 1);
     assert_eq!(restorer.insert(&[second], at(0)).await.unwrap(), 0);

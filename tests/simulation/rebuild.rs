@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use tokio::task::spawn_local;
 use weir_core::{
-    basis::shard::OriginMark,
     decision::{
         approved::{ApprovedRecord, Sent},
         decision_header::DecisionHeader,
     },
     history::{
+        deferred_send::PastSend,
         found_names::{Age, FoundNames},
         refund::Refund,
     },
@@ -20,7 +20,7 @@ use weir_core::{
 use weir_kafka::sink::COMMIT_WATCHDOG;
 use weir_redis::{
     KeyspaceSeed,
-    rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope, Send},
+    rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope},
 };
 use weir_worker::lane::ANSWERS_HOLD;
 
@@ -274,8 +274,8 @@ async fn fill(world: &World, process: &Process, rebuild: &mut Rebuild, restorer:
     let mut next = usize::try_from(rebuild.progress().get(&0).copied().unwrap_or(0)).unwrap();
     let (sends, end) = approved(world, next);
     for batch in sends.chunks(BATCH) {
-        let wanted: Vec<Send<'_>> =
-            batch.iter().filter(|(_, sent)| restorer.wants(sent.user)).map(|(_, sent)| send_of(sent)).collect();
+        let wanted: Vec<PastSend<'_>> =
+            batch.iter().filter(|(_, sent)| restorer.wants(sent.user)).map(|(_, sent)| sent.past()).collect();
         let insert = async || restorer.insert(&wanted, process.clock.now()).await;
         let restored = patiently(world, insert).await?;
         world.rebuilds.borrow_mut().restored += restored;
@@ -309,11 +309,6 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
         ApprovedRecord::Foreign => panic!("an approved record of weir's: {out:?}"),
     });
     (counted.collect(), end)
-}
-
-fn send_of(sent: &Sent) -> Send<'_> {
-    let Sent { user, id, at, cost, .. } = *sent;
-    Send { user, id, origin: OriginMark::RESTORED, at, class: sent.class(), cost }
 }
 
 /// Applies all refunds.

@@ -28,7 +28,7 @@ pub use self::{
     budgets::{BudgetChange, BudgetKeyState, BudgetRestorer, Held, UnknownCampaigns},
     lengthen::{begin_lengthening, kept_history},
     names::{NamesRepair, begin_names},
-    restorer::{Restorer, Send},
+    restorer::Restorer,
 };
 use super::{
     cluster::Cluster,

@@ -8,11 +8,11 @@ use weir_core::{
     basis::{shard::OriginMark, time::Time},
     batch::record::RecordView,
     decision::approved::{self, ApprovedRecord},
+    history::deferred_send::PastSend,
     intent::{
         decode::{Header, decode},
         fields::FieldMap,
     },
-    ports::embedded::PastSend,
 };
 use weir_kafka::{
     client::KafkaOptions,
@@ -63,8 +63,8 @@ impl History<'_> {
         let time = decided.or(intent.created_at).filter(|time| counts && self.since.covers(*time));
         let Some(time) = time else { return 0 };
         let id = intent.id_hash;
-        let send = PastSend { at: time, id, origin: OriginMark::RESTORED, class: intent.class(), cost: intent.cost };
-        replay.remember(intent.user, &send);
+        let (user, origin, cost) = (intent.user, OriginMark::RESTORED, intent.cost);
+        replay.remember(&PastSend { user, id, origin, at: time, class: intent.class(), cost });
         1
     }
 
@@ -98,13 +98,10 @@ impl History<'_> {
     fn record(&self, record: &RecordView<'_>, replay: &mut Replay) -> u64 {
         let headers: Vec<_> = record.header_pairs().map(|(key, value)| Header { key, value }).collect();
         let Ok(ApprovedRecord::Counts(sent)) = approved::read(record.value, headers, self.fields) else { return 0 };
-        let approved::Sent { user, id, at, cost, .. } = sent;
-        if !self.since.covers(at) {
+        if !self.since.covers(sent.at) {
             return 0;
         }
-        // Not the intent's own origin, which the record does not tell: the same id again is a duplicate.
-        let origin = OriginMark::RESTORED;
-        replay.remember(user, &PastSend { at, id, origin, class: sent.class(), cost });
+        replay.remember(&sent.past());
         1
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use weir_core::{
-    basis::{shard::UserHash, time::Time, zone::Zone},
+    basis::{time::Time, zone::Zone},
     batch::{decider::Undecided, record::Records as _},
-    ports::embedded::PastSend,
+    history::deferred_send::PastSend,
     replay::{ReplaySource, Replayed},
 };
 
@@ -29,9 +29,9 @@ impl Replay {
     }
 
     /// Counts a send of before the first intent, under each policy.
-    pub(super) fn remember(&mut self, user: UserHash, send: &PastSend<'_>) {
+    pub(super) fn remember(&mut self, send: &PastSend<'_>) {
         for side in &mut self.sides {
-            side.remember(user, send);
+            side.remember(send);
         }
     }
 

@@ -3,15 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use weir_core::{
-    basis::{current::Current, shard::UserHash, time::Time, zone::Zone},
+    basis::{current::Current, time::Time, zone::Zone},
     batch::{
         decider::{AskedBatch, Decider, Decoded, DecodedBatch, Ground, MOST_OFFERS, Patience, Takes, Times},
         record::{ReadBefore, Records as _},
     },
     deferral::{DeferReason, Deferral, wheel::Ring},
+    history::deferred_send::PastSend,
     limit::HeldLimits,
     policy::{Mode, Policy},
-    ports::embedded::{EmbeddedStore, PastSend},
+    ports::embedded::EmbeddedStore,
     replay::{Judged, ReplayPressure, ReplayTally},
     segment::SegmentSet,
 };
@@ -74,11 +75,11 @@ impl Side {
     }
 
     /// Counts a send of before the first intent.
-    pub(super) fn remember(&mut self, user: UserHash, send: &PastSend<'_>) {
-        self.store.remember(user, send);
+    pub(super) fn remember(&mut self, send: &PastSend<'_>) {
+        self.store.remember(send);
         self.tally.budgets.remember(&send.class, send.cost, send.at);
         if let Some(pressure) = &self.tally.pressure {
-            pressure.remember(user, send.at);
+            pressure.remember(send.user, send.at);
         }
     }
 
