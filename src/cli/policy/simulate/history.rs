@@ -20,10 +20,9 @@ use weir_kafka::{
 };
 
 use super::{
-    PastSource,
+    PastSource, Replay,
     file::LineReader,
     past::{Between, Unwrapped, unwrap_line},
-    replay::Replay,
 };
 use crate::cli::output::progress;
 
