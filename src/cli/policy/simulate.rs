@@ -20,16 +20,9 @@ use weir_core::{
     history::deferred_send::PastSend,
     replay::{ReplaySource, Replayed},
 };
-use weir_kafka::client::KafkaOptions;
+use weir_kafka::{client::KafkaOptions, range::Between};
 
-use self::{
-    args::Plan,
-    file::FileInput,
-    history::History,
-    past::{Batch, Between},
-    side::Side,
-    topic::TopicInput,
-};
+use self::{args::Plan, file::FileInput, history::History, past::Batch, side::Side, topic::TopicInput};
 use crate::cli::output::{OutputForm, print_json, progress};
 pub use args::SimulateArgs;
 

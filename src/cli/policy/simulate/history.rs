@@ -16,13 +16,13 @@ use weir_core::{
 };
 use weir_kafka::{
     client::KafkaOptions,
-    range::{Range, RangeReader},
+    range::{Between, RangeReader},
 };
 
 use super::{
     PastSource, Replay,
     file::LineReader,
-    past::{Between, Unwrapped, unwrap_line},
+    past::{Unwrapped, unwrap_line},
 };
 use crate::cli::output::progress;
 
@@ -75,12 +75,9 @@ impl History<'_> {
         stop: &CancellationToken,
     ) -> anyhow::Result<u64> {
         let with_slack = |time: Option<Time>, slack_ms| time.map(|time: Time| time.plus(slack_ms));
-        let range = Range {
-            topic: topic.to_owned(),
-            from: with_slack(self.since.from, -SLACK_MS),
-            to: with_slack(self.since.to, SLACK_MS),
-        };
-        let mut reader = RangeReader::open(kafka, &range)?;
+        let Between { from, to } = self.since;
+        let between = Between { from: with_slack(from, -SLACK_MS), to: with_slack(to, SLACK_MS) };
+        let mut reader = RangeReader::open(kafka, topic, between)?;
         let bar =
             progress(Some(reader.records()), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
         let mut sends = 0;

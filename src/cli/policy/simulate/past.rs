@@ -17,19 +17,6 @@ pub(super) const BATCH: usize = 10_000;
 /// The most bytes of them, above which a batch is closed.
 pub(super) const BATCH_BYTES: usize = 32 * 1024 * 1024;
 
-/// From a time until before another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Between {
-    pub(super) from: Option<Time>,
-    pub(super) to: Option<Time>,
-}
-
-impl Between {
-    pub(super) fn covers(&self, time: Time) -> bool {
-        self.from.is_none_or(|from| from <= time) && self.to.is_none_or(|to| time < to)
-    }
-}
-
 #[derive(Debug, Clone, Default)]
 pub(super) struct Past {
     pub(super) value: Option<Vec<u8>>,

@@ -3,12 +3,12 @@
 use weir_core::basis::time::Time;
 use weir_kafka::{
     client::KafkaOptions,
-    range::{Range, RangeReader},
+    range::{Between, RangeReader},
 };
 
 use super::{
     Input,
-    past::{Batch, Between, Past},
+    past::{Batch, Past},
 };
 
 pub(super) struct TopicInput {
@@ -21,8 +21,7 @@ pub(super) struct TopicInput {
 
 impl TopicInput {
     pub(super) fn open(kafka: &KafkaOptions, topic: &str, between: Between) -> anyhow::Result<Self> {
-        let range = Range { topic: topic.to_owned(), from: between.from, to: between.to };
-        let mut reader = RangeReader::open(kafka, &range)?;
+        let mut reader = RangeReader::open(kafka, topic, between)?;
         let mut ahead = Batch::default();
         fill(&mut reader, between, &mut ahead)?;
         let first = ahead.all().records.iter().filter_map(|record| record.timestamp).min();
