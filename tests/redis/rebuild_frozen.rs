@@ -100,7 +100,7 @@ async fn rebuild(options: RedisOptions, work: Work, run: String) -> Result<(), R
         Work::Restore(scope) => begin(&options, &stats, scope, run, keyspace_seed).await?,
         Work::Lengthen => begin_lengthening(&options, &stats, 4 * options.history_ms, run, keyspace_seed).await?,
     };
-    if rebuild.shards().is_empty() {
+    if rebuild.shards.is_empty() {
         rebuild.leave().await;
         return Ok(());
     }
@@ -111,7 +111,7 @@ async fn rebuild(options: RedisOptions, work: Work, run: String) -> Result<(), R
         }
         let mut restorer = rebuild.restorer();
         // A run that goes on where one stopped reads no send again.
-        if rebuild.progress().is_empty() {
+        if rebuild.progress.is_empty() {
             restorer.insert(&[sent("u", 1), sent("u", 2)], at(1000)).await?;
         }
         rebuild.save(&[(0, 2)].into()).await?;

@@ -158,7 +158,7 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     let opened = opened(&options).await.unwrap();
     assert_eq!(verdict(&options, &opened, "u", 5, 5000).await, AdmitVerdict::Allowed);
     let rebuild = begun(&options, &Scope::All).await.unwrap();
-    assert_eq!(rebuild.beginning(), Beginning::Fresh);
+    assert_eq!(rebuild.beginning, Beginning::Fresh);
     let (asked, result) = admit(&mut store(&options, &opened), &batch(at(1), &[], vec![request("u", 1)])).await;
     assert_eq!(asked, [None], "nothing is decided on a shard that is being restored");
     assert!(matches!(result, Err(StoreError::LostHistory { .. })));
@@ -238,7 +238,7 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
         server.query::<()>(&["DEL", &keyspace.epoch_key(shard)]).unwrap();
     }
     let mut first = begun(&options, &Scope::Lost).await.unwrap();
-    assert_eq!(first.shards(), &[2, 3].into());
+    assert_eq!(first.shards, [2, 3].into());
     first.save(&[(0, 17), (1, 4)].into()).await.unwrap();
     assert!(
         matches!(begun(&options, &Scope::Lost).await, Err(RebuildError::Store(StoreError::Temporary(_)))),
@@ -248,7 +248,7 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
     first.leave().await;
 
     let second = begun(&options, &Scope::Lost).await.unwrap();
-    assert_eq!((second.beginning(), second.progress()), (Beginning::Resumed, &[(0, 17), (1, 4)].into()));
+    assert_eq!((second.beginning, &second.progress), (Beginning::Resumed, &[(0, 17), (1, 4)].into()));
     let user =
         (0..).map(|user| format!("u{user}")).find(|user| keyspace.meta().layout.place(UserHash::of(user)).shard == 2);
     let late = stale.insert(&[sent(&user.unwrap(), 1, 0)], at(0)).await;
@@ -257,10 +257,10 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
 
     server.query::<()>(&["DEL", &keyspace.epoch_key(3)]).unwrap();
     let third = begun(&options, &Scope::Lost).await.unwrap();
-    assert_eq!((third.beginning(), third.progress().len()), (Beginning::Fresh, 0));
+    assert_eq!((third.beginning, third.progress.len()), (Beginning::Fresh, 0));
     assert_eq!(third.finish().await.unwrap(), Vec::<u16>::new());
     assert_eq!(opened(&options).await.unwrap().lost, Vec::<u16>::new());
-    assert!(begun(&options, &Scope::Lost).await.unwrap().shards().is_empty());
+    assert!(begun(&options, &Scope::Lost).await.unwrap().shards.is_empty());
 }
 
 #[tokio::test]
@@ -271,7 +271,7 @@ async fn without_its_tables_a_keyspace_is_made_anew_and_only_as_a_whole() {
     let said = fatal(begun(&options, &Scope::Lost).await);
     assert!(said.contains("weir rebuild"), "{said}");
     let rebuild = begun(&options, &Scope::All).await.unwrap();
-    assert_eq!(rebuild.beginning(), Beginning::NewKeyspace);
+    assert_eq!(rebuild.beginning, Beginning::NewKeyspace);
     rebuild.finish().await.unwrap();
     // A store of before takes it up by itself; what was written under the old tables is gone.
     let mut old = store(&options, &before);

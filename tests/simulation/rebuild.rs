@@ -145,11 +145,11 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
     if scope == Scope::All {
         lock(&world.keyspace.cluster).till.marked();
     }
-    if rebuild.shards().is_empty() {
+    if rebuild.shards.is_empty() {
         rebuild.leave().await;
         return Ok(());
     }
-    world.env.note(|| format!("process {} rebuilds {:?}, {:?}", process.number, rebuild.shards(), rebuild.beginning()));
+    world.env.note(|| format!("process {} rebuilds {:?}, {:?}", process.number, rebuild.shards, rebuild.beginning));
     if let Err(message) = restore(world, process, &mut rebuild).await {
         rebuild.leave().await;
         return Err(message);
@@ -259,7 +259,7 @@ async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Res
     fill(world, process, rebuild, &mut restorer).await?;
     // Where budgets are counted, leases have to end, too.
     let leases = if world.setting.budgets().next().is_some() { LONGEST_LEASE } else { Duration::ZERO };
-    let settle = rebuild.marked_at().plus(i64::try_from((SETTLE + leases).as_millis()).unwrap());
+    let settle = rebuild.marked_at.plus(i64::try_from((SETTLE + leases).as_millis()).unwrap());
     while process.clock.now() < settle {
         keep(world, rebuild, &BTreeMap::new()).await?;
         world.env.sleep(Duration::from_secs(1)).await;
@@ -271,7 +271,7 @@ async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Res
 
 /// Restores the sends of the approved topic, from the run's position to the topic's present end.
 async fn fill(world: &World, process: &Process, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
-    let mut next = usize::try_from(rebuild.progress().get(&0).copied().unwrap_or(0)).unwrap();
+    let mut next = usize::try_from(rebuild.progress.get(&0).copied().unwrap_or(0)).unwrap();
     let (sends, end) = approved(world, next);
     for batch in sends.chunks(BATCH) {
         let wanted: Vec<PastSend<'_>> =

@@ -74,7 +74,7 @@ impl RebuildBudgets {
             policy,
             named,
             restorer: rebuild.budgets(),
-            run: rebuild.run().to_owned(),
+            run: rebuild.run.clone(),
             open: BTreeMap::new(),
             too_short: BTreeSet::new(),
             count: None,
@@ -84,7 +84,7 @@ impl RebuildBudgets {
         };
         let ids = budgets.known().await?;
         let states = patiently(async || budgets.restorer.look(&ids, now).await).await?;
-        let each = !rebuild.shards().is_empty();
+        let each = !rebuild.shards.is_empty();
         let names = budgets.counted(ids.iter().zip(&states), each);
         budgets.measure(fill, &names, now).await?;
         for (id, state) in ids.into_iter().zip(states) {
@@ -135,7 +135,7 @@ impl RebuildBudgets {
         let now = fill.clock.time_to_decide(&[])?;
         self.add_campaigns(&count.counted, now).await?;
         let complete_since = count.complete_since(now).unwrap_or(now);
-        if !rebuild.shards().is_empty() {
+        if !rebuild.shards.is_empty() {
             self.close_unknown(complete_since, now).await?;
         }
         let open = std::mem::take(&mut self.open);

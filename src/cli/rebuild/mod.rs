@@ -156,7 +156,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     };
     let mut rebuild = under_lock(|| begin(&redis, &scope)).await?;
     commits::restore(&mut rebuild, &kafka).await?;
-    let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
+    let mut summary = Summary::new(&rebuild.shards, rebuild.beginning);
     summary.names_repaired = names;
     let restored = async {
         let mut budgets = RebuildBudgets::begin(&rebuild, &fill, policy, named_budgets).await?;
@@ -172,7 +172,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         }
     };
     summary.budgets = lines;
-    let is_restoring = !rebuild.shards().is_empty();
+    let is_restoring = !rebuild.shards.is_empty();
     if !is_restoring && !has_counted {
         rebuild.leave().await;
         return summary.print(args.output, begun.elapsed(), out);
@@ -284,22 +284,22 @@ async fn restore(
     budgets: &mut RebuildBudgets,
     summary: &mut Summary,
 ) -> anyhow::Result<()> {
-    let is_restoring = !rebuild.shards().is_empty();
+    let is_restoring = !rebuild.shards.is_empty();
     if !is_restoring && !budgets.is_counting() {
         return Ok(());
     }
     let mut progress = Progress::new("sends");
     if is_restoring {
-        summary.begins(&approved, (rebuild.progress(), rebuild.first()));
-        let first = ToRead { source: RebuildTopic::Approved, spans: spans(&approved, rebuild.progress()) };
+        summary.begins(&approved, (&rebuild.progress, &rebuild.first));
+        let first = ToRead { source: RebuildTopic::Approved, spans: spans(&approved, &rebuild.progress) };
         fill.run(rebuild, first, &mut progress, summary).await?;
     }
     budgets.count(rebuild, fill).await?;
 
-    let settled = budgets.settled_at(is_restoring.then_some(rebuild.marked_at()), fill.settle);
+    let settled = budgets.settled_at(is_restoring.then_some(rebuild.marked_at), fill.settle);
     wait_until(rebuild, &fill.clock, settled, &mut progress).await?;
     if is_restoring {
-        let spans = spans(&approved::extents(&fill.kafka, fill.since).await?, rebuild.progress());
+        let spans = spans(&approved::extents(&fill.kafka, fill.since).await?, &rebuild.progress);
         let last = ToRead { source: RebuildTopic::Approved, spans };
         fill.run(rebuild, last, &mut progress, summary).await?;
     }
