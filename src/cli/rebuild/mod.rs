@@ -22,7 +22,7 @@ mod summary;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::Write,
     sync::Arc,
     time::{Duration, Instant},
@@ -76,7 +76,7 @@ pub struct RebuildArgs {
     config: ConfigFile,
     /// Restore these shards, even if they have their history: 1,5-9
     #[arg(long, value_name = "LIST", value_parser = args::shards, conflicts_with = "all")]
-    pub shards: Option<args::Shards>,
+    pub shards: Option<BTreeSet<u16>>,
     /// Restore all shards; recreate the keyspace if it was lost entirely
     #[arg(long)]
     pub all: bool,
@@ -202,7 +202,7 @@ fn unfinished(error: anyhow::Error, why: &'static str) -> anyhow::Error {
 
 fn scope(args: &RebuildArgs) -> Scope {
     match (&args.shards, args.all) {
-        (Some(args::Shards(shards)), _) => Scope::Shards(shards.clone()),
+        (Some(shards), _) => Scope::Shards(shards.clone()),
         (None, true) => Scope::All,
         (None, false) => Scope::Lost,
     }
