@@ -43,7 +43,8 @@ struct PartitionPart {
 pub struct RangeReader {
     parts: Vec<PartitionPart>,
     reader: PartitionReader,
-    records: u64,
+    /// How many records it gives in all, at most: transactions' markers are among the offsets.
+    pub records: u64,
 }
 
 impl RangeReader {
@@ -54,11 +55,6 @@ impl RangeReader {
         let parts = spans.iter().map(|_| PartitionPart { batch: reader.batch(), next: 0 }).collect();
         let records = spans.iter().map(|span| (span.to - span.from).unsigned_abs()).sum();
         Ok(Self { parts, reader, records })
-    }
-
-    /// How many records it will give, at most: transactions' markers are among the offsets.
-    pub fn records(&self) -> u64 {
-        self.records
     }
 
     /// The next record: of the partitions' next ones the earliest. `None` at the end. Blocks.

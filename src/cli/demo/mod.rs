@@ -104,7 +104,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let template = "deciding [{bar:40}] {human_pos}/{human_len} intents  {per_sec}  {eta} left";
     let bar = progress(Some(u64::from(args.publish)), template);
     let options = Arc::clone(&broker.options);
-    let (count, watch_bar, taken) = (args.publish, bar.clone(), gateway.taken());
+    let (count, watch_bar, taken) = (args.publish, bar.clone(), Arc::clone(&gateway.taken));
     let publisher = tokio::task::spawn_blocking(move || {
         let mut publisher = Publisher::new(&options)?;
         publisher.publish(count)?;
@@ -263,16 +263,16 @@ fn watch(options: &KafkaOptions, taken: &AtomicU64, count: u32, bar: &ProgressBa
     let mut watcher = Watcher::start(options)?;
     let mut summary = Summary::default();
     let deadline = std::time::Instant::now() + PATIENCE;
-    while summary.records() < u64::from(count) {
+    while summary.records < u64::from(count) {
         anyhow::ensure!(
             std::time::Instant::now() < deadline,
             "{} of {count} intents have a record after {} s",
-            summary.records(),
+            summary.records,
             PATIENCE.as_secs()
         );
         watcher.read_into(&mut summary)?;
         summary.texts.taken(taken.load(Ordering::Relaxed));
-        bar.set_position(summary.records());
+        bar.set_position(summary.records);
     }
     Ok(summary)
 }

@@ -77,7 +77,7 @@ pub(super) struct Summary {
     budgets: BTreeMap<String, BudgetCounts>,
     counts: BTreeMap<(String, RecordKind, String), u64>,
     samples: BTreeMap<RecordKind, String>,
-    records: u64,
+    pub(super) records: u64,
     first_at: Option<Instant>,
     took: Duration,
 }
@@ -97,10 +97,6 @@ impl Summary {
 
     pub(super) fn budget(&mut self, name: &str) -> &mut BudgetCounts {
         self.budgets.entry(name.to_owned()).or_default()
-    }
-
-    pub(super) fn records(&self) -> u64 {
-        self.records
     }
 
     fn of_kind(&self, kind: RecordKind) -> u64 {

@@ -58,7 +58,7 @@ pub(super) struct RebuildBudgets {
     /// When the last of them was closed.
     closed_at: Time,
     lines: BTreeMap<BudgetId, BudgetLine>,
-    has_counted: bool,
+    pub(super) has_counted: bool,
 }
 
 impl RebuildBudgets {
@@ -104,10 +104,6 @@ impl RebuildBudgets {
 
     pub(super) fn is_counting(&self) -> bool {
         self.count.is_some()
-    }
-
-    pub(super) fn has_counted(&self) -> bool {
-        self.has_counted
     }
 
     /// When all that was spent before is visible on the approved topic, or void: leases have ended too.

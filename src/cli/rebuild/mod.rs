@@ -161,7 +161,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let restored = async {
         let mut budgets = RebuildBudgets::begin(&rebuild, &fill, policy, named_budgets).await?;
         restore(&mut rebuild, &fill, approved, &mut budgets, &mut summary).await?;
-        Ok((budgets.has_counted(), budgets.into_lines()))
+        Ok((budgets.has_counted, budgets.into_lines()))
     };
     let (has_counted, lines) = match restored.await {
         Ok(done) => done,

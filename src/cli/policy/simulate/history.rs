@@ -79,7 +79,7 @@ impl History<'_> {
         let between = Between { from: with_slack(from, -SLACK_MS), to: with_slack(to, SLACK_MS) };
         let mut reader = RangeReader::open(kafka, topic, between)?;
         let bar =
-            progress(Some(reader.records()), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
+            progress(Some(reader.records), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
         let mut sends = 0;
         while let Some(record) = reader.read()?
             && !stop.is_cancelled()

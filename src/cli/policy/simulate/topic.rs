@@ -35,7 +35,7 @@ impl Input for TopicInput {
     }
 
     fn records(&self) -> u64 {
-        self.reader.records()
+        self.reader.records
     }
 
     fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
