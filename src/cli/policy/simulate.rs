@@ -22,7 +22,7 @@ use weir_core::{
 };
 use weir_kafka::{client::KafkaOptions, range::Between};
 
-use self::{args::Plan, file::FileInput, history::History, past::Batch, side::Side, topic::TopicInput};
+use self::{args::Plan, history::History, past::Batch, side::Side};
 use crate::cli::output::{OutputForm, print_json, progress};
 pub use args::SimulateArgs;
 
@@ -44,13 +44,13 @@ impl std::fmt::Display for PastSource {
 }
 
 /// The intents, batch by batch.
-trait Input {
+struct Input {
     /// The time of the first one.
-    fn first(&self) -> Option<Time>;
+    first: Option<Time>,
     /// How many there are, at most.
-    fn records(&self) -> u64;
-    /// Puts the next ones into `batch`; none at the end.
-    fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()>;
+    records: u64,
+    /// Puts the next ones into a batch; none at the end.
+    next: Box<dyn FnMut(&mut Batch) -> anyhow::Result<()>>,
 }
 
 /// Replays and reports; prints to `out`, and writes the files that were asked for.
@@ -101,22 +101,21 @@ fn write_users(path: &Path, replayed: &Replayed) -> anyhow::Result<()> {
 /// Reads the history and the intents, and judges them.
 fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(Replayed, ReplaySource)> {
     let mut source = ReplaySource { intents: plan.intents.to_string(), ..ReplaySource::default() };
-    let mut input: Box<dyn Input> = match &plan.intents {
-        PastSource::File(path) => Box::new(FileInput::open(path, &plan, &mut source, stop)?),
-        PastSource::Topic(kafka, topic) => Box::new(TopicInput::open(kafka, topic, plan.between)?),
+    let Input { first, records, mut next } = match &plan.intents {
+        PastSource::File(path) => file::input(path, &plan, &mut source, stop)?,
+        PastSource::Topic(kafka, topic) => topic::input(kafka, topic, plan.between)?,
     };
-    let mut replay = Replay::new(&plan, input.first().unwrap_or_default());
-    if let (Some(first), Some(approved)) = (input.first(), &plan.approved) {
+    let mut replay = Replay::new(&plan, first.unwrap_or_default());
+    if let (Some(first), Some(approved)) = (first, &plan.approved) {
         let since = Between { from: Some(first.plus(-plan.bounds.retention_ms)), to: Some(first) };
         source.history_sends =
             History { from: approved, since, fields: &plan.approved_fields }.load(&mut replay, stop)?;
         source.history = Some(approved.to_string());
     }
-    let bar =
-        progress(Some(input.records()), "replaying {wide_bar} {human_pos}/{human_len} intents {per_sec} {eta} left");
+    let bar = progress(Some(records), "replaying {wide_bar} {human_pos}/{human_len} intents {per_sec} {eta} left");
     let mut batch = Batch::default();
     loop {
-        input.next(&mut batch)?;
+        next(&mut batch)?;
         if batch.taken == 0 || stop.is_cancelled() {
             break;
         }
