@@ -12,7 +12,7 @@ use super::{
         BudgetRow, CapRow, ChangedIntents, ChangedUser, Changes, HourRow, NameRow, ReasonRow, ReplaySource, Report,
         Shape, Spread, Totals, Users,
     },
-    tally::ReplayTally,
+    tally::{BudgetCount, CapCount, CapKey, ReplayTally},
 };
 use crate::{
     basis::{shard::UserHash, time::Time},
@@ -20,7 +20,7 @@ use crate::{
     history::decide::Scope,
     intent::Intent,
     limit::budget::Budget,
-    policy::{Cap, Mode},
+    policy::Mode,
     segment::SegmentSet,
 };
 
@@ -112,7 +112,7 @@ impl Replayed {
     }
 
     fn caps(&self) -> Vec<CapRow> {
-        let row = |((segment, name), counts): ((Option<&str>, &str), Vec<(Option<&Cap>, u64)>)| {
+        let row = |((segment, name), counts): (CapKey<'_>, Vec<CapCount<'_>>)| {
             let (caps, suppressed): (Vec<_>, Vec<_>) = counts.into_iter().unzip();
             CapRow {
                 segment: segment.map(str::to_owned),
@@ -127,16 +127,15 @@ impl Replayed {
     }
 
     fn budgets(&self) -> Vec<BudgetRow> {
-        let row = |(name, counts): (&str, Vec<(Option<&Budget>, (u64, Option<Time>))>)| {
-            let (budgets, did): (Vec<_>, Vec<_>) = counts.into_iter().unzip();
-            let (suppressed, first_spent): (Vec<_>, Vec<_>) = did.into_iter().unzip();
+        let row = |(name, counts): (&str, Vec<BudgetCount<'_>>)| {
+            let suppressed: Vec<u64> = counts.iter().map(|(_, suppressed, _)| *suppressed).collect();
             BudgetRow {
                 budget: name.to_owned(),
-                limits: budgets.iter().map(|budget| budget.map(|budget| budget.limit)).collect(),
-                windows: budgets.iter().map(|budget| budget.map(budget_window)).collect(),
+                limits: counts.iter().map(|(budget, ..)| budget.map(|budget| budget.limit)).collect(),
+                windows: counts.iter().map(|(budget, ..)| budget.map(budget_window)).collect(),
                 difference: difference(&suppressed),
                 suppressed,
-                first_spent,
+                first_spent: counts.iter().map(|(.., first_spent)| *first_spent).collect(),
             }
         };
         self.by(ReplayTally::suppressed_by_budgets).into_iter().map(row).collect()

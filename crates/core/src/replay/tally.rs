@@ -23,6 +23,13 @@ use crate::{
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 
+/// A cap of a segment: the segment, and the cap's name.
+pub(super) type CapKey<'t> = (Option<&'t str>, &'t str);
+/// A cap, where the policy has it, and how many intents it suppressed.
+pub(super) type CapCount<'t> = (Option<&'t Cap>, u64);
+/// A budget, where the policy has it, how many intents it suppressed, and when it first did.
+pub(super) type BudgetCount<'t> = (Option<&'t Budget>, u64, Option<Time>);
+
 /// An intent that has got its verdict.
 #[derive(Debug, Clone, Copy)]
 pub struct Judged<'j> {
@@ -87,7 +94,7 @@ impl ReplayTally {
     }
 
     /// Numbers the next records, in the order in which they were read, and gives the first one's number. `None`: it is no intent.
-    pub fn number<'i>(&mut self, intents: impl IntoIterator<Item = Option<&'i Intent<'i>>>) -> usize {
+    pub fn number<'i, 'v: 'i>(&mut self, intents: impl IntoIterator<Item = Option<&'i Intent<'v>>>) -> usize {
         let first = self.sent.len();
         for intent in intents {
             self.sent.push(None);
@@ -136,11 +143,11 @@ impl ReplayTally {
         self.users.get(&user).copied().unwrap_or_default()
     }
 
-    /// The caps of users in these segments and in none, by segment and name, and how many intents each suppressed.
+    /// The caps of users in these segments and in none.
     pub(super) fn suppressed_by_caps<'t>(
         &'t self,
         segments: &'t SegmentSet,
-    ) -> impl Iterator<Item = ((Option<&'t str>, &'t str), (Option<&'t Cap>, u64))> {
+    ) -> impl Iterator<Item = (CapKey<'t>, CapCount<'t>)> {
         let names = segments.segments().iter().map(|segment| Some(segment.name.as_str())).chain([None]);
         names.flat_map(move |segment| {
             let suppressed = self.by_cap.get(segment);
@@ -150,12 +157,12 @@ impl ReplayTally {
         })
     }
 
-    /// The budgets by name, how many intents each suppressed, and when it first did.
-    pub(super) fn suppressed_by_budgets(&self) -> impl Iterator<Item = (&str, (Option<&Budget>, (u64, Option<Time>)))> {
+    /// The budgets by name.
+    pub(super) fn suppressed_by_budgets(&self) -> impl Iterator<Item = (&str, BudgetCount<'_>)> {
         self.policy.budgets.iter().map(move |budget| {
             let suppressed = self.by_budget.get(Some(&*budget.name)).copied().unwrap_or_default();
             let first_spent = self.budgets.first_spent.get(&budget.name).copied();
-            (&*budget.name, (Some(budget), (suppressed, first_spent)))
+            (&*budget.name, (Some(budget), suppressed, first_spent))
         })
     }
 
