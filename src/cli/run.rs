@@ -5,7 +5,6 @@ mod lanes;
 mod readers;
 mod redis;
 mod routes;
-mod watch;
 
 use std::{
     sync::Arc,
@@ -52,9 +51,7 @@ use crate::{
     deferred,
     http::{self, QueryPool},
     metrics::Metrics,
-    policy_source::PolicySource,
     query::{EntryPoint, QueryService},
-    segments::SegmentSource,
     traces::Traces,
 };
 
@@ -172,15 +169,11 @@ async fn load(
     kafka: &Arc<KafkaOptions>,
     stop: &CancellationToken,
 ) -> anyhow::Result<(Arc<Refreshed<Policy>>, Arc<Refreshed<SegmentSet>>)> {
-    let policy = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy =
-        PolicySource::new(policy, assemble::policy_bounds(settings)).map_err(|error| UsageError(error.to_string()))?;
+    let policy = assemble::policy_source(settings).await.map_err(|error| UsageError(error.to_string()))?;
     let create = settings.kafka.create_topics.then(|| assemble::new_topics(settings));
     let policy = RoutedPolicy::new(policy, Arc::clone(kafka), create);
     let policy = fresh(policy, settings.policy.refresh, stop).await?;
-    let segments = assemble::object(&settings.segments.source, &settings.s3).await;
-    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
-    let segments = fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, stop).await?;
+    let segments = fresh(assemble::segment_source(settings).await, settings.segments.refresh, stop).await?;
     warn_of_names(&policy.current(), &segments.current());
     Ok((policy, segments))
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 use weir_core::{
-    basis::{document::Format, origin::Origin, time::Time},
+    basis::{document::Format, origin::Origin, time::Time, zone::Zone},
     decision::{
         decision_header::{self, DecisionHeader},
         envelope::envelope,
@@ -21,8 +21,9 @@ use weir_core::{
         fields::{FieldMap, IntentField},
     },
     policy::file::parse_policy,
-    replay::{Judged, ReplayOutcome, ReplaySource, ReplayTally, Report},
+    replay::{Judged, ReplaySource, ReplayTally, Replayed, Report},
     schema,
+    segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
 
 use super::docs::{is_current, repository};
@@ -117,7 +118,11 @@ fn simulation() -> Report {
         let caps = format!("caps = [{{ name = \"daily\", limit = {limit}, window = \"24h\" }}]");
         parsed("p", &format!("version = \"at-most-{limit}\"\n[segments.new]\n{caps}\n[default]\n{caps}\n{budget}"))
     };
-    let mut tally = ReplayTally::new(vec![policy(2), policy(1)], vec!["new".to_owned()]);
+    let members = Arc::new(Members::U32([42].into_iter().collect()));
+    let segment = Segment { name: "new".to_owned(), sha256: Sha256([0; 32]), bytes: 0, members };
+    let segments = SegmentSet::new("v".to_owned(), UserIds::new(UserIdKind::U32, ""), vec![segment]);
+    let mut replayed = Replayed::new(Arc::new(segments));
+    replayed.tallies = [2, 1].map(|limit| ReplayTally::new(&policy(limit), Zone::utc(), Time::default())).into();
     let cap = |limit| Cause::Cap(DenyingCap { name: "daily", limit, span: CapSpan::Window("24h"), used: limit });
     let denied = |limit| Verdict::Suppressed(Suppressed { cause: cap(limit), eligible_at: None });
     let approved = Verdict::Approved(Counts::Yes);
@@ -127,14 +132,18 @@ fn simulation() -> Report {
     let intent = plain(r#"{"id":"i-1","user_id":42,"channel":"push"}"#);
     for (verdicts, hour) in judged.iter().zip(0..) {
         let at = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap().plus(hour * 3_600_000);
-        let outcomes = verdicts.each_ref().map(|verdict| ReplayOutcome::of(verdict, at, false));
-        tally.add(&Judged { intent: &intent, at, segment: Some((0, "new")), outcomes: &outcomes });
+        replayed.read(&intent, at);
+        for (tally, verdict) in replayed.tallies.iter_mut().zip(verdicts) {
+            let number = tally.number([Some(&intent)]);
+            tally.add(&Judged { number, intent: &intent, segment: Some("new"), at, deferred: false }, verdict);
+        }
     }
-    tally.first_spent(1, "spring", Time::from_rfc3339("2026-11-20T11:00:00Z").unwrap());
+    let spent_at = Time::from_rfc3339("2026-11-20T11:00:00Z").unwrap();
+    replayed.tallies[1].budgets.first_spent.insert("spring".into(), spent_at);
     let mut source = ReplaySource { intents: "intents.jsonl".to_owned(), records: 4, ..ReplaySource::default() };
     source.dead_letter(DeadLetterReason::NotJson);
     source.segments_version = Some("2026-11-20T00:00:00Z".to_owned());
-    tally.report(source, &["new.toml".to_owned(), "policy.toml".to_owned()], 20)
+    replayed.report(source, &["new.toml".to_owned(), "policy.toml".to_owned()], 20)
 }
 
 #[test]

@@ -12,13 +12,14 @@ use weir_core::{
         MAX_ENTRIES,
         admit::{AdmitBatch, AdmitRequest},
         decide::{AdmitVerdict, RecordWhen},
+        deferred_send::PastSend,
     },
     intent::class::ClassNames,
     ports::{Histories, StoreError},
 };
 use weir_redis::{
     KeyspaceSeed, RedisStore,
-    rebuild::{Scope, Send, begin},
+    rebuild::{Scope, begin},
 };
 
 /// How long a batch of one user with a full history may take, in a debug build on busy cores: about 1.5 s here.
@@ -105,7 +106,7 @@ async fn a_rebuild_keeps_the_newest_sends_of_a_user_and_done_twice_changes_nothi
     let redis = std::sync::Arc::new(options.clone());
     let rebuild = begin(&redis, &std::sync::Arc::default(), &Scope::All, unique("run"), keyspace_seed).await.unwrap();
     let mut restorer = rebuild.restorer();
-    let send = |number: u32| Send {
+    let send = |number: u32| PastSend {
         user: UserHash::of("hot"),
         id: IdHash::of(&format!("i-{number}")),
         origin: OriginMark::RESTORED,
@@ -113,7 +114,7 @@ async fn a_rebuild_keeps_the_newest_sends_of_a_user_and_done_twice_changes_nothi
         class: ClassNames::default(),
         cost: 1,
     };
-    let sends: Vec<Send<'_>> = (0..500).map(send).collect();
+    let sends: Vec<PastSend<'_>> = (0..500).map(send).collect();
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 500);
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0, "dropped entries stay dropped");
     rebuild.finish().await.unwrap();

@@ -16,6 +16,7 @@ use weir_core::{
     },
     history::{
         decide::AdmitVerdict,
+        deferred_send::PastSend,
         found_names::FoundNames,
         refund::{Refund, RefundOutcome},
     },
@@ -24,7 +25,7 @@ use weir_core::{
 };
 use weir_redis::{
     Keyspace, KeyspaceSeed, Opened, RedisOptions, RedisStats,
-    rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin, begin_lengthening, begin_names, kept_history},
+    rebuild::{Beginning, Rebuild, RebuildError, Scope, begin, begin_lengthening, begin_names, kept_history},
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -85,7 +86,7 @@ async fn restore_tables(options: &Arc<RedisOptions>) {
     repair.pause().await.unwrap();
     repair.finish(&FoundNames::default()).await.unwrap();
     let mut rebuild = begin(options, &stats(), &scope, unique("run"), seed()).await.unwrap();
-    assert!(rebuild.shards().is_empty(), "{:?}", rebuild.shards());
+    assert!(rebuild.shards.is_empty(), "{:?}", rebuild.shards);
     rebuild.restore_commits(&[]).await.unwrap();
     rebuild.leave().await;
 }
@@ -97,18 +98,18 @@ async fn all_runs_put_back_what_was_trimmed_until_the_shards_had_the_longer_hist
     opened(&options).await.unwrap();
     // It was frozen for five hours before it came to the shards.
     let mut first = lengthening(&options).await.unwrap();
-    assert_eq!(first.beginning(), Beginning::Fresh);
+    assert_eq!(first.beginning, Beginning::Fresh);
     let before = first.lengthens_before(at(5 * HOUR_MS)).await.unwrap();
     assert!(before > at(5 * HOUR_MS - options.history_ms), "{before}");
     first.leave().await;
     let mut second = lengthening(&options).await.unwrap();
-    assert_eq!(second.beginning(), Beginning::Resumed);
+    assert_eq!(second.beginning, Beginning::Resumed);
     assert_eq!(second.lengthens_before(at(9 * HOUR_MS)).await.unwrap(), before, "none is put back after its refund");
-    second.note_first([(3, at(0))]);
+    second.first.extend([(3, at(0))]);
     second.save(&[(3, 7)].into()).await.unwrap();
     second.leave().await;
     let third = lengthening(&options).await.unwrap();
-    assert_eq!((third.progress().get(&3), third.first().get(&3)), (Some(&7), Some(&at(0))));
+    assert_eq!((third.progress.get(&3), third.first.get(&3)), (Some(&7), Some(&at(0))));
     third.lengthened().await.unwrap();
     assert!(fatal(lengthening(&options).await).contains("32d long already"));
     // Who looked at the keyspace before it was made longer would read less than it remembers.
@@ -124,13 +125,13 @@ async fn a_run_goes_on_only_where_every_shard_knows_the_run_before() {
     let last_run = keyspace.last_run_key(3);
     let of_first: String = server.query(&["GET", &last_run]).unwrap();
     let second = lengthening(&options).await.unwrap();
-    assert_eq!(second.beginning(), Beginning::Resumed);
+    assert_eq!(second.beginning, Beginning::Resumed);
     second.leave().await;
     server.query::<()>(&["SET", &last_run, &of_first]).unwrap();
     let third = lengthening(&options).await.unwrap();
-    assert_eq!(third.beginning(), Beginning::Fresh);
+    assert_eq!(third.beginning, Beginning::Fresh);
     third.leave().await;
-    assert_eq!(lengthening(&options).await.unwrap().beginning(), Beginning::Resumed);
+    assert_eq!(lengthening(&options).await.unwrap().beginning, Beginning::Resumed);
 }
 
 /// The refund of a send that has left the history since takes no later one of the same id.
@@ -143,7 +144,7 @@ async fn refunds_take_back_what_was_put_back_and_nothing_younger() {
     let before = rebuild.lengthens_before(at(0)).await.unwrap();
     let send = |number: u32, at: Time| {
         let (user, id, origin) = (UserHash::of("u"), IdHash::of(&format!("i-{number}")), OriginMark::RESTORED);
-        Send { user, id, origin, at, class: ClassNames::default(), cost: 1 }
+        PastSend { user, id, origin, at, class: ClassNames::default(), cost: 1 }
     };
     let mut restorer = rebuild.restorer();
     // The second one stands for one that was decided, not put back.
@@ -251,7 +252,7 @@ async fn a_lost_meta_key_comes_back_with_what_the_shards_know() {
     // Half way is half way.
     assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
     let rebuild = lengthening(&options).await.unwrap();
-    assert_eq!(rebuild.beginning(), Beginning::Fresh);
+    assert_eq!(rebuild.beginning, Beginning::Fresh);
     rebuild.lengthened().await.unwrap();
     lose_tables(&server, &keyspace);
     restore_tables(&options).await;
@@ -274,7 +275,7 @@ async fn a_lost_meta_key_comes_back_half_way_where_a_rebuild_gave_the_shards_the
     lose_tables(&server, &keyspace);
     restore_tables(&Arc::new(options.clone())).await;
     assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
-    assert_eq!(lengthening(&options).await.unwrap().beginning(), Beginning::Fresh);
+    assert_eq!(lengthening(&options).await.unwrap().beginning, Beginning::Fresh);
 }
 
 #[tokio::test]

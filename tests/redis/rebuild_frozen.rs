@@ -19,13 +19,13 @@ use weir_core::{
         origin::Topic,
         shard::{IdHash, OriginMark, UserHash},
     },
-    history::{decide::AdmitVerdict, refund::Refund},
+    history::{decide::AdmitVerdict, deferred_send::PastSend, refund::Refund},
     intent::class::ClassNames,
     ports::StoreError,
 };
 use weir_redis::{
     Boxed, Keyspace, KeyspaceSeed, Link, Network, NodeAddr, RedisOptions, RedisStats, Tcp,
-    rebuild::{RebuildError, Scope, Send, begin, begin_lengthening},
+    rebuild::{RebuildError, Scope, begin, begin_lengthening},
 };
 
 /// How long a run may take, frozen or not.
@@ -86,10 +86,10 @@ impl Link for FrozenLink {
     }
 }
 
-fn sent(user: &str, number: u32) -> Send<'static> {
+fn sent(user: &str, number: u32) -> PastSend<'static> {
     let (user, id) = (UserHash::of(user), IdHash::of(&format!("i-{number}")));
     let class = ClassNames { campaign: Some("spring"), ..ClassNames::default() };
-    Send { user, id, origin: OriginMark::RESTORED, at: at(1000), class, cost: 1 }
+    PastSend { user, id, origin: OriginMark::RESTORED, at: at(1000), class, cost: 1 }
 }
 
 /// All of a run, of one user's two sends and a refund of the second.
@@ -100,7 +100,7 @@ async fn rebuild(options: RedisOptions, work: Work, run: String) -> Result<(), R
         Work::Restore(scope) => begin(&options, &stats, scope, run, keyspace_seed).await?,
         Work::Lengthen => begin_lengthening(&options, &stats, 4 * options.history_ms, run, keyspace_seed).await?,
     };
-    if rebuild.shards().is_empty() {
+    if rebuild.shards.is_empty() {
         rebuild.leave().await;
         return Ok(());
     }
@@ -111,7 +111,7 @@ async fn rebuild(options: RedisOptions, work: Work, run: String) -> Result<(), R
         }
         let mut restorer = rebuild.restorer();
         // A run that goes on where one stopped reads no send again.
-        if rebuild.progress().is_empty() {
+        if rebuild.progress.is_empty() {
             restorer.insert(&[sent("u", 1), sent("u", 2)], at(1000)).await?;
         }
         rebuild.save(&[(0, 2)].into()).await?;

@@ -13,6 +13,7 @@ use weir_core::{
     },
     history::{
         decide::AdmitVerdict,
+        deferred_send::PastSend,
         refund::{
             Refund,
             RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
@@ -23,7 +24,7 @@ use weir_core::{
 };
 use weir_redis::{
     KeyspaceSeed, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
-    rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
+    rebuild::{Beginning, Rebuild, RebuildError, Scope, begin},
 };
 
 const CAP_MS: i64 = DAY_MS;
@@ -55,9 +56,9 @@ pub(crate) async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebui
     begin(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), scope, unique("run"), keyspace_seed).await
 }
 
-fn sent(user: &str, number: u32, millis: i64) -> Send<'static> {
+fn sent(user: &str, number: u32, millis: i64) -> PastSend<'static> {
     let id = IdHash::of(&format!("i-{number}"));
-    Send {
+    PastSend {
         user: UserHash::of(user),
         id,
         origin: OriginMark::RESTORED,
@@ -157,7 +158,7 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     let opened = opened(&options).await.unwrap();
     assert_eq!(verdict(&options, &opened, "u", 5, 5000).await, AdmitVerdict::Allowed);
     let rebuild = begun(&options, &Scope::All).await.unwrap();
-    assert_eq!(rebuild.beginning(), Beginning::Fresh);
+    assert_eq!(rebuild.beginning, Beginning::Fresh);
     let (asked, result) = admit(&mut store(&options, &opened), &batch(at(1), &[], vec![request("u", 1)])).await;
     assert_eq!(asked, [None], "nothing is decided on a shard that is being restored");
     assert!(matches!(result, Err(StoreError::LostHistory { .. })));
@@ -169,13 +170,13 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
         sent("u", 3, 3000),
         sent("u", 5, 5000),
         sent("u", 6, 5000),
-        Send { at: old, ..sent("u", 1, 0) },
+        PastSend { at: old, ..sent("u", 1, 0) },
     ];
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 3, "one was there, and one is too old");
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0);
     // An attempt that was not committed recorded it at another time.
     let again = OriginMark::of(&"send-intents".into(), 0, 5);
-    let [first, second] = [5100, 5200].map(|millis| Send { origin: again, ..sent("v", 4, millis) });
+    let [first, second] = [5100, 5200].map(|millis| PastSend { origin: again, ..sent("v", 4, millis) });
     assert_eq!(restorer.insert(&[first], at(0)).await.unwrap(), 1);
     assert_eq!(restorer.insert(&[second], at(0)).await.unwrap(), 1);
     assert_eq!(restorer.insert(&[second], at(0)).await.unwrap(), 0);
@@ -237,7 +238,7 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
         server.query::<()>(&["DEL", &keyspace.epoch_key(shard)]).unwrap();
     }
     let mut first = begun(&options, &Scope::Lost).await.unwrap();
-    assert_eq!(first.shards(), &[2, 3].into());
+    assert_eq!(first.shards, [2, 3].into());
     first.save(&[(0, 17), (1, 4)].into()).await.unwrap();
     assert!(
         matches!(begun(&options, &Scope::Lost).await, Err(RebuildError::Store(StoreError::Temporary(_)))),
@@ -247,7 +248,7 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
     first.leave().await;
 
     let second = begun(&options, &Scope::Lost).await.unwrap();
-    assert_eq!((second.beginning(), second.progress()), (Beginning::Resumed, &[(0, 17), (1, 4)].into()));
+    assert_eq!((second.beginning, &second.progress), (Beginning::Resumed, &[(0, 17), (1, 4)].into()));
     let user =
         (0..).map(|user| format!("u{user}")).find(|user| keyspace.meta().layout.place(UserHash::of(user)).shard == 2);
     let late = stale.insert(&[sent(&user.unwrap(), 1, 0)], at(0)).await;
@@ -256,10 +257,10 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
 
     server.query::<()>(&["DEL", &keyspace.epoch_key(3)]).unwrap();
     let third = begun(&options, &Scope::Lost).await.unwrap();
-    assert_eq!((third.beginning(), third.progress().len()), (Beginning::Fresh, 0));
+    assert_eq!((third.beginning, third.progress.len()), (Beginning::Fresh, 0));
     assert_eq!(third.finish().await.unwrap(), Vec::<u16>::new());
     assert_eq!(opened(&options).await.unwrap().lost, Vec::<u16>::new());
-    assert!(begun(&options, &Scope::Lost).await.unwrap().shards().is_empty());
+    assert!(begun(&options, &Scope::Lost).await.unwrap().shards.is_empty());
 }
 
 #[tokio::test]
@@ -270,7 +271,7 @@ async fn without_its_tables_a_keyspace_is_made_anew_and_only_as_a_whole() {
     let said = fatal(begun(&options, &Scope::Lost).await);
     assert!(said.contains("weir rebuild"), "{said}");
     let rebuild = begun(&options, &Scope::All).await.unwrap();
-    assert_eq!(rebuild.beginning(), Beginning::NewKeyspace);
+    assert_eq!(rebuild.beginning, Beginning::NewKeyspace);
     rebuild.finish().await.unwrap();
     // A store of before takes it up by itself; what was written under the old tables is gone.
     let mut old = store(&options, &before);

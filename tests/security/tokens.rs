@@ -28,7 +28,7 @@ use weir_kafka::{
     group_progress::GroupProgress,
     new_topics::{self, Holds, NewTopics},
     partition_reader::PartitionReader,
-    range::{Range, RangeReader},
+    range::{Between, RangeReader},
     sink::KafkaSink,
     source::KafkaSource,
     tokens::{Token, Tokens},
@@ -175,8 +175,7 @@ async fn every_client_shows_one(kafka: &TokenKafka) {
     let read = PartitionReader::new(&options, "i", &spans).unwrap().read(10, Duration::from_secs(20)).unwrap();
     assert!(read.is_some_and(|batch| batch.len() > 0));
     showed("who reads spans");
-    let range = Range { topic: "i".to_owned(), from: None, to: None };
-    assert!(RangeReader::open(&options, &range).unwrap().read().unwrap().is_some());
+    assert!(RangeReader::open(&options, "i", Between::default()).unwrap().read().unwrap().is_some());
     showed("who reads a range");
     KafkaSink::new(Arc::clone(&options), 0).recover().await.unwrap();
     showed("a lane's producer");

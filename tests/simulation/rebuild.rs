@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use tokio::task::spawn_local;
 use weir_core::{
-    basis::shard::OriginMark,
     decision::{
         approved::{ApprovedRecord, Sent},
         decision_header::DecisionHeader,
     },
     history::{
+        deferred_send::PastSend,
         found_names::{Age, FoundNames},
         refund::Refund,
     },
@@ -20,7 +20,7 @@ use weir_core::{
 use weir_kafka::sink::COMMIT_WATCHDOG;
 use weir_redis::{
     KeyspaceSeed,
-    rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope, Send},
+    rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope},
 };
 use weir_worker::lane::ANSWERS_HOLD;
 
@@ -145,11 +145,11 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
     if scope == Scope::All {
         lock(&world.keyspace.cluster).till.marked();
     }
-    if rebuild.shards().is_empty() {
+    if rebuild.shards.is_empty() {
         rebuild.leave().await;
         return Ok(());
     }
-    world.env.note(|| format!("process {} rebuilds {:?}, {:?}", process.number, rebuild.shards(), rebuild.beginning()));
+    world.env.note(|| format!("process {} rebuilds {:?}, {:?}", process.number, rebuild.shards, rebuild.beginning));
     if let Err(message) = restore(world, process, &mut rebuild).await {
         rebuild.leave().await;
         return Err(message);
@@ -259,7 +259,7 @@ async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Res
     fill(world, process, rebuild, &mut restorer).await?;
     // Where budgets are counted, leases have to end, too.
     let leases = if world.setting.budgets().next().is_some() { LONGEST_LEASE } else { Duration::ZERO };
-    let settle = rebuild.marked_at().plus(i64::try_from((SETTLE + leases).as_millis()).unwrap());
+    let settle = rebuild.marked_at.plus(i64::try_from((SETTLE + leases).as_millis()).unwrap());
     while process.clock.now() < settle {
         keep(world, rebuild, &BTreeMap::new()).await?;
         world.env.sleep(Duration::from_secs(1)).await;
@@ -271,11 +271,11 @@ async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Res
 
 /// Restores the sends of the approved topic, from the run's position to the topic's present end.
 async fn fill(world: &World, process: &Process, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
-    let mut next = usize::try_from(rebuild.progress().get(&0).copied().unwrap_or(0)).unwrap();
+    let mut next = usize::try_from(rebuild.progress.get(&0).copied().unwrap_or(0)).unwrap();
     let (sends, end) = approved(world, next);
     for batch in sends.chunks(BATCH) {
-        let wanted: Vec<Send<'_>> =
-            batch.iter().filter(|(_, sent)| restorer.wants(sent.user)).map(|(_, sent)| send_of(sent)).collect();
+        let wanted: Vec<PastSend<'_>> =
+            batch.iter().filter(|(_, sent)| restorer.wants(sent.user)).map(|(_, sent)| sent.past()).collect();
         let insert = async || restorer.insert(&wanted, process.clock.now()).await;
         let restored = patiently(world, insert).await?;
         world.rebuilds.borrow_mut().restored += restored;
@@ -309,11 +309,6 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
         ApprovedRecord::Foreign => panic!("an approved record of weir's: {out:?}"),
     });
     (counted.collect(), end)
-}
-
-fn send_of(sent: &Sent) -> Send<'_> {
-    let Sent { user, id, at, cost, .. } = *sent;
-    Send { user, id, origin: OriginMark::RESTORED, at, class: sent.class(), cost }
 }
 
 /// Applies all refunds.

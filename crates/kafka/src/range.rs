@@ -19,13 +19,19 @@ const SLICE: Duration = Duration::from_millis(100);
 /// Records of one partition that are taken together.
 const TAKE: usize = 500;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Range {
-    pub topic: String,
-    /// From the first record of this time or later; `None` from the beginning.
+/// From a time until before another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Between {
+    /// `None`: from the beginning.
     pub from: Option<Time>,
-    /// Up to before the first record of this time or later; `None` up to what is there now.
+    /// `None`: up to what is there now.
     pub to: Option<Time>,
+}
+
+impl Between {
+    pub fn covers(&self, time: Time) -> bool {
+        self.from.is_none_or(|from| from <= time) && self.to.is_none_or(|to| time < to)
+    }
 }
 
 /// Records of one partition, and which of them comes next.
@@ -37,22 +43,18 @@ struct PartitionPart {
 pub struct RangeReader {
     parts: Vec<PartitionPart>,
     reader: PartitionReader,
-    records: u64,
+    /// How many records it gives in all, at most: transactions' markers are among the offsets.
+    pub records: u64,
 }
 
 impl RangeReader {
-    /// Looks up the offsets and starts to read. Blocks.
-    pub fn open(options: &KafkaOptions, range: &Range) -> Result<Self, ReadError> {
-        let spans = spans_between(options, &range.topic, (range.from, range.to))?;
-        let reader = PartitionReader::apart(options, &range.topic, &spans)?;
+    /// Looks up the offsets and starts to read, in each partition from the first record of the time or later. Blocks.
+    pub fn open(options: &KafkaOptions, topic: &str, between: Between) -> Result<Self, ReadError> {
+        let spans = spans_between(options, topic, (between.from, between.to))?;
+        let reader = PartitionReader::apart(options, topic, &spans)?;
         let parts = spans.iter().map(|_| PartitionPart { batch: reader.batch(), next: 0 }).collect();
         let records = spans.iter().map(|span| (span.to - span.from).unsigned_abs()).sum();
         Ok(Self { parts, reader, records })
-    }
-
-    /// How many records it will give, at most: transactions' markers are among the offsets.
-    pub fn records(&self) -> u64 {
-        self.records
     }
 
     /// The next record: of the partitions' next ones the earliest. `None` at the end. Blocks.

@@ -28,7 +28,7 @@ pub use self::{
     budgets::{BudgetChange, BudgetKeyState, BudgetRestorer, Held, UnknownCampaigns},
     lengthen::{begin_lengthening, kept_history},
     names::{NamesRepair, begin_names},
-    restorer::{Restorer, Send},
+    restorer::Restorer,
 };
 use super::{
     cluster::Cluster,
@@ -69,12 +69,18 @@ pub enum RebuildError {
 pub struct Rebuild {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,
-    run: String,
-    shards: BTreeSet<u16>,
-    marked_at: Time,
-    progress: BTreeMap<i32, i64>,
-    first: BTreeMap<i32, Time>,
-    beginning: Beginning,
+    /// Names this run, differently from all others.
+    pub run: String,
+    /// The shards being restored; none where nothing was lost.
+    pub shards: BTreeSet<u16>,
+    /// When they were marked: later, nothing is decided on them.
+    pub marked_at: Time,
+    /// The next offset of each partition of the approved topic that this run, or one that it goes on with, came to.
+    pub progress: BTreeMap<i32, i64>,
+    /// When the first record was written that was read of a partition whose records before are deleted, in this run and those that it goes on
+    /// with. It is noted with the next [`Rebuild::save`].
+    pub first: BTreeMap<i32, Time>,
+    pub beginning: Beginning,
     purpose: Purpose,
     /// Of a run that makes the history longer: the sends before this time are put back, where that is noted.
     before: Option<Time>,
@@ -123,56 +129,6 @@ async fn left(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<HashMap<Stri
 }
 
 impl Rebuild {
-    pub fn keyspace(&self) -> &Keyspace {
-        &self.keyspace
-    }
-
-    /// The shards being restored; none where nothing was lost.
-    pub fn shards(&self) -> &BTreeSet<u16> {
-        &self.shards
-    }
-
-    /// When they were marked: later, nothing is decided on them.
-    pub fn marked_at(&self) -> Time {
-        self.marked_at
-    }
-
-    pub fn beginning(&self) -> Beginning {
-        self.beginning
-    }
-
-    /// The next offset of each partition of the approved topic that an earlier run came to.
-    pub fn progress(&self) -> &BTreeMap<i32, i64> {
-        &self.progress
-    }
-
-    /// What [`Rebuild::note_first`] has noted, in this run and those it goes on with.
-    #[must_use]
-    pub fn first(&self) -> &BTreeMap<i32, Time> {
-        &self.first
-    }
-
-    /// Notes, with the next [`Rebuild::save`], when the first record was written that was read of a partition whose records before are
-    /// deleted.
-    pub fn note_first(&mut self, first: impl IntoIterator<Item = (i32, Time)>) {
-        self.first.extend(first);
-    }
-
-    /// What looks at budgets and restores them, over connections of its own.
-    pub fn budgets(&self) -> BudgetRestorer {
-        BudgetRestorer::new(
-            self.cluster.another(),
-            Arc::clone(&self.keyspace),
-            mark(&self.keyspace, &self.run),
-            self.shards.clone(),
-        )
-    }
-
-    /// Names this run, differently from all others.
-    pub fn run(&self) -> &str {
-        &self.run
-    }
-
     /// Keeps how far the run is: all sends before these offsets are in Redis. Renews the lock.
     pub async fn save(&mut self, progress: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
         self.progress.extend(progress);

@@ -4,7 +4,12 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use weir_core::{
     basis::{shard::UserHash, time::Time},
-    history::{admit::AdmitBatch, decide::Answer, deferred_send::DeferredSend, named::NamedHistory},
+    history::{
+        admit::AdmitBatch,
+        decide::Answer,
+        deferred_send::{DeferredSend, PastSend},
+        named::NamedHistory,
+    },
     intent::class::{ClassNames, ClassNumbers},
     ports::{Histories, Store, StoreError},
 };
@@ -19,7 +24,7 @@ use super::{
     open::renewed,
     options::RedisOptions,
     plan::CallSize,
-    rebuild::{PutInto, Send, put_in},
+    rebuild::{PutInto, put_in},
     request_error::lost_history,
     stats::RedisStats,
     watch::{ShardsSeen, Watch},
@@ -143,11 +148,7 @@ impl Store for RedisStore {
     }
 
     async fn record(&mut self, sends: &[DeferredSend], now: Time) -> Result<(), StoreError> {
-        let mut deferred = Vec::with_capacity(sends.len());
-        for send in sends {
-            let DeferredSend { user, id, origin, at, cost, .. } = *send;
-            deferred.push(Send { user, id, origin, at, class: send.class(), cost });
-        }
+        let deferred: Vec<PastSend<'_>> = sends.iter().map(DeferredSend::past).collect();
         let Self { cluster, keyspace, names, .. } = self;
         let into = PutInto { guard: Guard::Epoch(keyspace.epoch()), keyspace };
         let (ended, _) = put_in(cluster, names, into, &deferred, now).await?;

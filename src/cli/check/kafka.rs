@@ -31,32 +31,26 @@ const ENVELOPE_BYTES: u64 = 16 * 1024;
 const COORDINATOR_TRIES: usize = 5;
 const COORDINATOR_WAIT: Duration = Duration::from_millis(200);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HasDecided {
-    Yes,
-    No,
-    Unknown,
-}
-
-/// Looks at Kafka, and creates the topics that are missing where that is asked for. The policy is there where it could be read.
+/// Looks at Kafka, and creates the topics that are missing where that is asked for. The policy is there where it could be read. Gives whether
+/// the group has decided intents before, as far as Kafka says.
 pub(super) async fn look(
     settings: &Settings,
     args: &CheckArgs,
     policy: Option<&Policy>,
     report: &mut CheckReport,
-) -> HasDecided {
+) -> Option<bool> {
     let options = match assemble::signed_kafka(&settings.kafka).await {
         Ok(options) => Arc::new(options),
         Err(error) => {
             report.add(Finding::Error, "kafka", format!("{error:#}"));
-            return HasDecided::Unknown;
+            return None;
         }
     };
     let inventory = match ask_kafka(&options, topics::look).await {
         Ok(inventory) => inventory,
         Err(error) => {
             report.add(finding(&error), "kafka", error.to_string());
-            return HasDecided::Unknown;
+            return None;
         }
     };
     buckets(&options, &inventory, report);
@@ -274,13 +268,7 @@ async fn patiently<T: Send + 'static>(
         .await
 }
 
-async fn has_decided(options: &Arc<KafkaOptions>, report: &mut CheckReport) -> HasDecided {
-    match patiently(options, committed::has_decided).await {
-        Ok(true) => HasDecided::Yes,
-        Ok(false) => HasDecided::No,
-        Err(error) => {
-            report.add(Finding::Error, "kafka", error.to_string());
-            HasDecided::Unknown
-        }
-    }
+async fn has_decided(options: &Arc<KafkaOptions>, report: &mut CheckReport) -> Option<bool> {
+    let asked = patiently(options, committed::has_decided).await;
+    asked.map_err(|error| report.add(Finding::Error, "kafka", error.to_string())).ok()
 }

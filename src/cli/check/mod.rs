@@ -70,7 +70,7 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
             kafka::look(&settings, args, policy.as_deref(), &mut report).await
         } else {
             report.add(Finding::Skipped, "kafka", "not connected to: no client can be made");
-            kafka::HasDecided::Unknown
+            None
         };
         redis::look(&settings, args, has_decided, &mut report).await;
     }

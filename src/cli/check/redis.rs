@@ -8,7 +8,6 @@ use weir_redis::{Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
 
 use super::{
     CheckArgs,
-    kafka::HasDecided,
     report::{CheckReport, Finding},
 };
 use crate::{
@@ -17,7 +16,8 @@ use crate::{
 };
 
 /// Looks at Redis, and creates the keyspace where that is asked for, and no history is lost by it. No server's setting is changed.
-pub(super) async fn look(settings: &Settings, args: &CheckArgs, has_decided: HasDecided, report: &mut CheckReport) {
+/// `has_decided`: whether the group has decided intents before; `None`: Kafka does not say.
+pub(super) async fn look(settings: &Settings, args: &CheckArgs, has_decided: Option<bool>, report: &mut CheckReport) {
     // What is wrong with the settings is reported with the files.
     if assemble::redis(&settings.redis).is_err() {
         return;
@@ -33,7 +33,7 @@ pub(super) async fn look(settings: &Settings, args: &CheckArgs, has_decided: Has
     let options = Arc::new(options);
     clock(&options, report).await;
     // Whoever repeats the command of the first start after a loss would reset all caps.
-    let may_create = has_decided == HasDecided::No || args.accept_lost_history;
+    let may_create = has_decided == Some(false) || args.accept_lost_history;
     match found(&options, args.create && may_create).await {
         Err(error) => report.add(Finding::Error, "redis", error.to_string()),
         Ok(Looked { keyspace, warnings }) => {
@@ -106,10 +106,10 @@ async fn waiting_elsewhere(
 }
 
 /// Where nothing was decided yet, there is nothing to be lost.
-fn no_keyspace(prefix: &str, (create, has_decided): (bool, HasDecided), report: &mut CheckReport) {
+fn no_keyspace(prefix: &str, (create, has_decided): (bool, Option<bool>), report: &mut CheckReport) {
     let first = "the first start of weir run creates it, or weir check --create";
     let (finding, message) = match has_decided {
-        HasDecided::Unknown if create => (
+        None if create => (
             Finding::Error,
             format!(
                 "there is no keyspace {prefix}, and none was created, because Kafka does not say whether the group has decided \
@@ -117,12 +117,12 @@ fn no_keyspace(prefix: &str, (create, has_decided): (bool, HasDecided), report: 
                  creates one (if histories are lost, every user can then be sent messages as if for the first time)"
             ),
         ),
-        HasDecided::No => (Finding::Ok, format!("there is no keyspace {prefix} yet: {first}")),
-        HasDecided::Unknown => (
+        Some(false) => (Finding::Ok, format!("there is no keyspace {prefix} yet: {first}")),
+        None => (
             Finding::Warning,
             format!("there is no keyspace {prefix}. Where the group has decided nothing yet, {first}"),
         ),
-        HasDecided::Yes => (
+        Some(true) => (
             Finding::Error,
             format!(
                 "there is no keyspace {prefix}, though the group has decided intents before: its histories are lost. Restore \

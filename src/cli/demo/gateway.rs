@@ -29,7 +29,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// A running gateway. Dropped, it leaves its group.
 pub(super) struct Gateway {
     stop: Arc<AtomicBool>,
-    taken: Arc<AtomicU64>,
+    pub(super) taken: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,10 +44,6 @@ impl Gateway {
         let (its_stop, its_taken) = (Arc::clone(&stop), Arc::clone(&taken));
         let thread = Builder::new().name(GROUP.to_owned()).spawn(move || deliver(&consumer, &its_taken, &its_stop))?;
         Ok(Self { stop, taken, thread: Some(thread) })
-    }
-
-    pub(super) fn taken(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.taken)
     }
 }
 

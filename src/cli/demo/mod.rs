@@ -22,6 +22,7 @@ use anyhow::Context as _;
 use clap::Args;
 use indicatif::ProgressBar;
 use rdkafka::ClientConfig;
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
@@ -47,7 +48,7 @@ use self::{
     broker::{Broker, WHEEL},
     gateway::Gateway,
     publisher::{PER_S, Publisher},
-    summary::{DemoAddresses, Summary},
+    summary::Summary,
     watcher::Watcher,
 };
 use super::{
@@ -103,7 +104,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let template = "deciding [{bar:40}] {human_pos}/{human_len} intents  {per_sec}  {eta} left";
     let bar = progress(Some(u64::from(args.publish)), template);
     let options = Arc::clone(&broker.options);
-    let (count, watch_bar, taken) = (args.publish, bar.clone(), gateway.taken());
+    let (count, watch_bar, taken) = (args.publish, bar.clone(), Arc::clone(&gateway.taken));
     let publisher = tokio::task::spawn_blocking(move || {
         let mut publisher = Publisher::new(&options)?;
         publisher.publish(count)?;
@@ -130,7 +131,14 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
             summary.print(out)?;
             summary::how_to_go_on(out)?;
         }
-        (OutputForm::Json, keep) => print_json(&summary.report(keep.then(|| kept(&broker.options, http))), out)?,
+        (OutputForm::Json, keep) => {
+            let mut report = summary.report();
+            if keep {
+                let KafkaOptions { brokers, .. } = broker.options.as_ref();
+                report["kept"] = json!({"brokers": brokers, "topics": broker.options.topics(), "http": http});
+            }
+            print_json(&report, out)?;
+        }
     }
     out.flush()?;
     if args.keep {
@@ -255,54 +263,42 @@ fn watch(options: &KafkaOptions, taken: &AtomicU64, count: u32, bar: &ProgressBa
     let mut watcher = Watcher::start(options)?;
     let mut summary = Summary::default();
     let deadline = std::time::Instant::now() + PATIENCE;
-    while summary.records() < u64::from(count) {
+    while summary.records < u64::from(count) {
         anyhow::ensure!(
             std::time::Instant::now() < deadline,
             "{} of {count} intents have a record after {} s",
-            summary.records(),
+            summary.records,
             PATIENCE.as_secs()
         );
         watcher.read_into(&mut summary)?;
         summary.texts.taken(taken.load(Ordering::Relaxed));
-        bar.set_position(summary.records());
+        bar.set_position(summary.records);
     }
     Ok(summary)
 }
 
-/// Where the demo that stays up is reached.
-fn kept(options: &KafkaOptions, http: SocketAddr) -> DemoAddresses<'_> {
-    DemoAddresses { brokers: &options.brokers, topics: options.topics(), http }
-}
-
+/// How the demo that stays up is used.
 fn how_to_use(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\nThe demo stays up, with {PER_S} intents per second. Press Ctrl-C to end.")?;
-    writeln!(out, "The broker is {}; topics: {}.", options.brokers, options.topics().join(", "))?;
-    writeln!(out, "Watch it, and explain a user: http://{http}/ in a browser")?;
-    writeln!(out, "Publish an intent:")?;
+    let KafkaOptions { brokers, intents, approved, .. } = options;
+    let topics = options.topics().join(", ");
     writeln!(
         out,
-        "  echo '7:{{\"id\":\"mine-1\",\"user_id\":7,\"channel\":\"push\"}}' | kcat -b {} -t {} -K: -P",
-        options.brokers, options.intents
-    )?;
-    writeln!(out, "See what becomes of yours:")?;
-    writeln!(out, "  kcat -b {} -t {} -C -o end -u -f '%s %h\\n' | grep mine-", options.brokers, options.approved)?;
-    writeln!(
-        out,
-        "The deferred intents come back by themselves. Publish one that does within a minute or two, and follow it with the \
-         command above:"
-    )?;
-    writeln!(
-        out,
-        "  echo '7:{{\"id\":\"mine-3\",\"user_id\":7,\"not_before\":\"'$(date -u -d '1 minute' +%FT%TZ)'\"}}' | kcat -b {} -t {} -K: -P",
-        options.brokers, options.intents
-    )?;
-    writeln!(out, "Ask what a user was sent and may be sent, or decide an intent:")?;
-    writeln!(out, "  curl http://{http}/v1/users/7")?;
-    writeln!(
-        out,
-        "  curl http://{http}/v1/decisions -H 'content-type: application/json' -d '{{\"id\":\"mine-2\",\"user_id\":7}}'"
-    )?;
-    writeln!(out, "  http://{http}/openapi.json says what else there is.")
+        r#"
+The demo stays up, with {PER_S} intents per second. Press Ctrl-C to end.
+The broker is {brokers}; topics: {topics}.
+Watch it, and explain a user: http://{http}/ in a browser
+Publish an intent:
+  echo '7:{{"id":"mine-1","user_id":7,"channel":"push"}}' | kcat -b {brokers} -t {intents} -K: -P
+See what becomes of yours:
+  kcat -b {brokers} -t {approved} -C -o end -u -f '%s %h
+' | grep mine-
+The deferred intents come back by themselves. Publish one that does within a minute or two, and follow it with the command above:
+  echo '7:{{"id":"mine-3","user_id":7,"not_before":"'$(date -u -d '1 minute' +%FT%TZ)'"}}' | kcat -b {brokers} -t {intents} -K: -P
+Ask what a user was sent and may be sent, or decide an intent:
+  curl http://{http}/v1/users/7
+  curl http://{http}/v1/decisions -H 'content-type: application/json' -d '{{"id":"mine-2","user_id":7}}'
+  http://{http}/openapi.json says what else there is."#
+    )
 }
 
 #[cfg(test)]

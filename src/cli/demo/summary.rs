@@ -3,12 +3,12 @@
 use std::{
     collections::BTreeMap,
     io::{self, Write},
-    net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{
     gateway::{CHANNEL, PER_S},
@@ -53,11 +53,21 @@ impl Texts {
         self.most_undelivered = self.most_undelivered.max(self.approved.saturating_sub(taken));
     }
 
-    fn paced(&self) -> Option<Paced> {
-        let Self { approved, waited, most_undelivered, took, .. } = *self;
-        let seconds = took.as_secs_f64();
-        let paced = Paced { route: CHANNEL, gateway_per_s: PER_S, approved, waited, most_undelivered, seconds };
-        (approved > 0).then_some(paced)
+    /// For programs; null where no text was approved.
+    fn report(&self) -> Value {
+        let Self { approved, waited, most_undelivered, took, .. } = self;
+        if *approved == 0 {
+            return Value::Null;
+        }
+        json!({
+            "route": CHANNEL,
+            "gateway_per_s": PER_S,
+            "approved": approved,
+            "waited": waited,
+            "most_undelivered": most_undelivered,
+            // From the first text to the last.
+            "seconds": took.as_secs_f64(),
+        })
     }
 }
 
@@ -67,57 +77,9 @@ pub(super) struct Summary {
     budgets: BTreeMap<String, BudgetCounts>,
     counts: BTreeMap<(String, RecordKind, String), u64>,
     samples: BTreeMap<RecordKind, String>,
-    records: u64,
+    pub(super) records: u64,
     first_at: Option<Instant>,
     took: Duration,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct DemoReport<'s> {
-    intents: u64,
-    approved: u64,
-    suppressed: u64,
-    deferred: u64,
-    dead_letters: u64,
-    became: Vec<Became<'s>>,
-    budgets: &'s BTreeMap<String, BudgetCounts>,
-    /// Null where no text was approved.
-    texts: Option<Paced>,
-    /// From the first record to the last.
-    seconds: f64,
-    /// Null where the run was too short to tell.
-    intents_per_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<DemoAddresses<'s>>,
-}
-
-/// What became of the intents of a segment, for one reason.
-#[derive(Debug, Serialize)]
-struct Became<'s> {
-    segment: &'s str,
-    became: RecordKind,
-    why: &'s str,
-    intents: u64,
-}
-
-/// Texts that were approved at the pace of their gateway.
-#[derive(Debug, Serialize)]
-struct Paced {
-    route: &'static str,
-    gateway_per_s: u32,
-    approved: u64,
-    waited: u64,
-    most_undelivered: u64,
-    /// From the first text to the last.
-    seconds: f64,
-}
-
-/// Where a demo is reached that stays up.
-#[derive(Debug, Serialize)]
-pub(super) struct DemoAddresses<'s> {
-    pub(super) brokers: &'s str,
-    pub(super) topics: [&'s str; 4],
-    pub(super) http: SocketAddr,
 }
 
 /// A run that is over sooner says nothing of the rate, in seconds.
@@ -137,10 +99,6 @@ impl Summary {
         self.budgets.entry(name.to_owned()).or_default()
     }
 
-    pub(super) fn records(&self) -> u64 {
-        self.records
-    }
-
     fn of_kind(&self, kind: RecordKind) -> u64 {
         self.counts.iter().filter(|((_, found, _), _)| *found == kind).map(|(_, count)| count).sum()
     }
@@ -152,24 +110,24 @@ impl Summary {
     }
 
     /// What [`Summary::print`] prints, but the samples.
-    pub(super) fn report<'s>(&'s self, kept: Option<DemoAddresses<'s>>) -> DemoReport<'s> {
-        let became = self.counts.iter().map(|((segment, kind, why), &intents)| {
-            let (segment, why, became) = (segment.as_str(), why.as_str(), *kind);
-            Became { segment, became, why, intents }
+    pub(super) fn report(&self) -> Value {
+        let became = self.counts.iter().map(|((segment, kind, why), intents)| {
+            json!({"segment": segment, "became": kind, "why": why, "intents": intents})
         });
-        DemoReport {
-            intents: self.records,
-            approved: self.of_kind(RecordKind::Approved),
-            suppressed: self.of_kind(RecordKind::Suppressed),
-            deferred: self.of_kind(RecordKind::Deferred),
-            dead_letters: self.of_kind(RecordKind::DeadLetter),
-            became: became.collect(),
-            budgets: &self.budgets,
-            texts: self.texts.paced(),
-            seconds: self.took.as_secs_f64(),
-            intents_per_s: self.intents_per_s(),
-            kept,
-        }
+        json!({
+            "intents": self.records,
+            "approved": self.of_kind(RecordKind::Approved),
+            "suppressed": self.of_kind(RecordKind::Suppressed),
+            "deferred": self.of_kind(RecordKind::Deferred),
+            "dead_letters": self.of_kind(RecordKind::DeadLetter),
+            "became": became.collect::<Vec<_>>(),
+            "budgets": self.budgets,
+            "texts": self.texts.report(),
+            // From the first record to the last.
+            "seconds": self.took.as_secs_f64(),
+            // Null where the run was too short to tell.
+            "intents_per_s": self.intents_per_s(),
+        })
     }
 
     /// The tables, a sample of each record, and the rate.
@@ -233,14 +191,15 @@ impl Summary {
 }
 
 pub(super) fn how_to_go_on(out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\nHow to go on:")?;
     writeln!(
         out,
-        "  weir demo --keep            stays up with {KEPT_PER_S} intents/s, for its page and your own Kafka client"
-    )?;
-    writeln!(out, "  cargo xtask stack           Kafka, a Redis Cluster and S3 on this machine, for `weir run`")?;
-    writeln!(out, "  docker compose up           the same in containers")?;
-    writeln!(out, "  README.md                   the rest")
+        "
+How to go on:
+  weir demo --keep            stays up with {KEPT_PER_S} intents/s, for its page and your own Kafka client
+  cargo xtask stack           Kafka, a Redis Cluster and S3 on this machine, for `weir run`
+  docker compose up           the same in containers
+  README.md                   the rest"
+    )
 }
 
 #[cfg(test)]
@@ -254,10 +213,10 @@ mod tests {
             summary.print(&mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let told = |summary: &Summary| serde_json::to_value(summary.report(None)).unwrap()["texts"].take();
+        let told = |summary: &Summary| summary.report()["texts"].take();
         let mut summary = Summary::default();
         assert!(!printed(&summary).contains("Route"));
-        assert_eq!(told(&summary), serde_json::Value::Null);
+        assert_eq!(told(&summary), Value::Null);
         for waited in [false, true, true] {
             summary.texts.approved(waited);
         }
@@ -274,6 +233,6 @@ mod tests {
         }
         let texts = told(&summary);
         let counts = ["gateway_per_s", "approved", "waited", "most_undelivered"].map(|name| texts[name].as_u64());
-        assert_eq!((counts, &texts["route"]), ([150, 3, 2, 3].map(Some), &serde_json::json!("sms")), "{texts}");
+        assert_eq!((counts, &texts["route"]), ([150, 3, 2, 3].map(Some), &json!("sms")), "{texts}");
     }
 }

@@ -47,16 +47,14 @@ pub(super) fn seconds(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, Str
 
 /// The unit of a result, by the name that programs see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Unit {
-    #[serde(rename = "count")]
     Count,
-    #[serde(rename = "bytes")]
     Bytes,
     #[serde(rename = "bytes_per_s")]
     BytesPerSecond,
     #[serde(rename = "per_s")]
     PerSecond,
-    #[serde(rename = "cores")]
     Cores,
     #[serde(rename = "us")]
     Micros,

@@ -4,12 +4,8 @@ use std::collections::BTreeSet;
 
 use weir_core::{basis::shard::SLOTS, limit::budget::MAX_LIMIT};
 
-/// Some shards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shards(pub BTreeSet<u16>);
-
 /// Reads `1,5-9`.
-pub(super) fn shards(text: &str) -> Result<Shards, String> {
+pub(super) fn shards(text: &str) -> Result<BTreeSet<u16>, String> {
     let number = |text: &str| {
         let number: u16 = text.trim().parse().map_err(|_| format!("{text:?} is not a shard's number"))?;
         if number < SLOTS { Ok(number) } else { Err(format!("there are at most {SLOTS} shards")) }
@@ -23,7 +19,7 @@ pub(super) fn shards(text: &str) -> Result<Shards, String> {
         }
         shards.extend(first..=last);
     }
-    Ok(Shards(shards))
+    Ok(shards)
 }
 
 /// What was used of a budget.
@@ -59,7 +55,7 @@ mod tests {
 
     #[test]
     fn shards_are_numbers_and_ranges() {
-        assert_eq!(shards("1,5-7, 6"), Ok(Shards([1, 5, 6, 7].into())));
+        assert_eq!(shards("1,5-7, 6"), Ok([1, 5, 6, 7].into()));
         for wrong in ["", "x", "1,", "7-5", "16384", "-1", "1-2-3"] {
             assert!(shards(wrong).is_err(), "{wrong}");
         }

@@ -58,7 +58,7 @@ pub(super) struct RebuildBudgets {
     /// When the last of them was closed.
     closed_at: Time,
     lines: BTreeMap<BudgetId, BudgetLine>,
-    has_counted: bool,
+    pub(super) has_counted: bool,
 }
 
 impl RebuildBudgets {
@@ -74,7 +74,7 @@ impl RebuildBudgets {
             policy,
             named,
             restorer: rebuild.budgets(),
-            run: rebuild.run().to_owned(),
+            run: rebuild.run.clone(),
             open: BTreeMap::new(),
             too_short: BTreeSet::new(),
             count: None,
@@ -84,7 +84,7 @@ impl RebuildBudgets {
         };
         let ids = budgets.known().await?;
         let states = patiently(async || budgets.restorer.look(&ids, now).await).await?;
-        let each = !rebuild.shards().is_empty();
+        let each = !rebuild.shards.is_empty();
         let names = budgets.counted(ids.iter().zip(&states), each);
         budgets.measure(fill, &names, now).await?;
         for (id, state) in ids.into_iter().zip(states) {
@@ -104,10 +104,6 @@ impl RebuildBudgets {
 
     pub(super) fn is_counting(&self) -> bool {
         self.count.is_some()
-    }
-
-    pub(super) fn has_counted(&self) -> bool {
-        self.has_counted
     }
 
     /// When all that was spent before is visible on the approved topic, or void: leases have ended too.
@@ -135,7 +131,7 @@ impl RebuildBudgets {
         let now = fill.clock.time_to_decide(&[])?;
         self.add_campaigns(&count.counted, now).await?;
         let complete_since = count.complete_since(now).unwrap_or(now);
-        if !rebuild.shards().is_empty() {
+        if !rebuild.shards.is_empty() {
             self.close_unknown(complete_since, now).await?;
         }
         let open = std::mem::take(&mut self.open);

@@ -89,7 +89,7 @@ impl Fill {
                 Happened::Reported(report) => {
                     next.extend(&report.next);
                     summary.add(source, &report);
-                    rebuild.note_first(summary.cut_at());
+                    rebuild.first.extend(summary.cut_at());
                     progress.at(&spans, &next);
                 }
                 Happened::Ended(()) => {}

@@ -51,7 +51,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<Summary> {
     are_kept(&fill.kafka, history_ms).await?;
     let mut rebuild = under_lock(|| begin(redis, history_ms)).await?;
-    let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
+    let mut summary = Summary::new(&rebuild.shards, rebuild.beginning);
     let restored = restore(&mut rebuild, fill, &mut summary).await;
     let before = match restored {
         Ok(before) => before,
@@ -99,8 +99,8 @@ async fn restore(rebuild: &mut Rebuild, fill: &mut Fill, summary: &mut Summary) 
     fill.before = Some(before);
     // To their ends: an old record may lie behind younger ones, for the times of records do not ascend.
     let approved = approved::extents(&fill.kafka, fill.since).await?;
-    summary.begins(&approved, (rebuild.progress(), rebuild.first()));
-    let all = ToRead { source: RebuildTopic::Approved, spans: spans(&approved, rebuild.progress()) };
+    summary.begins(&approved, (&rebuild.progress, &rebuild.first));
+    let all = ToRead { source: RebuildTopic::Approved, spans: spans(&approved, &rebuild.progress) };
     let mut progress = Progress::new("sends");
     fill.run(rebuild, all, &mut progress, summary).await?;
     progress.done();

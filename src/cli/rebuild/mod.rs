@@ -22,7 +22,7 @@ mod summary;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::Write,
     sync::Arc,
     time::{Duration, Instant},
@@ -76,7 +76,7 @@ pub struct RebuildArgs {
     config: ConfigFile,
     /// Restore these shards, even if they have their history: 1,5-9
     #[arg(long, value_name = "LIST", value_parser = args::shards, conflicts_with = "all")]
-    pub shards: Option<args::Shards>,
+    pub shards: Option<BTreeSet<u16>>,
     /// Restore all shards; recreate the keyspace if it was lost entirely
     #[arg(long)]
     pub all: bool,
@@ -156,12 +156,12 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     };
     let mut rebuild = under_lock(|| begin(&redis, &scope)).await?;
     commits::restore(&mut rebuild, &kafka).await?;
-    let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
+    let mut summary = Summary::new(&rebuild.shards, rebuild.beginning);
     summary.names_repaired = names;
     let restored = async {
         let mut budgets = RebuildBudgets::begin(&rebuild, &fill, policy, named_budgets).await?;
         restore(&mut rebuild, &fill, approved, &mut budgets, &mut summary).await?;
-        Ok((budgets.has_counted(), budgets.into_lines()))
+        Ok((budgets.has_counted, budgets.into_lines()))
     };
     let (has_counted, lines) = match restored.await {
         Ok(done) => done,
@@ -172,7 +172,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         }
     };
     summary.budgets = lines;
-    let is_restoring = !rebuild.shards().is_empty();
+    let is_restoring = !rebuild.shards.is_empty();
     if !is_restoring && !has_counted {
         rebuild.leave().await;
         return summary.print(args.output, begun.elapsed(), out);
@@ -202,7 +202,7 @@ fn unfinished(error: anyhow::Error, why: &'static str) -> anyhow::Error {
 
 fn scope(args: &RebuildArgs) -> Scope {
     match (&args.shards, args.all) {
-        (Some(args::Shards(shards)), _) => Scope::Shards(shards.clone()),
+        (Some(shards), _) => Scope::Shards(shards.clone()),
         (None, true) => Scope::All,
         (None, false) => Scope::Lost,
     }
@@ -284,22 +284,22 @@ async fn restore(
     budgets: &mut RebuildBudgets,
     summary: &mut Summary,
 ) -> anyhow::Result<()> {
-    let is_restoring = !rebuild.shards().is_empty();
+    let is_restoring = !rebuild.shards.is_empty();
     if !is_restoring && !budgets.is_counting() {
         return Ok(());
     }
     let mut progress = Progress::new("sends");
     if is_restoring {
-        summary.begins(&approved, (rebuild.progress(), rebuild.first()));
-        let first = ToRead { source: RebuildTopic::Approved, spans: spans(&approved, rebuild.progress()) };
+        summary.begins(&approved, (&rebuild.progress, &rebuild.first));
+        let first = ToRead { source: RebuildTopic::Approved, spans: spans(&approved, &rebuild.progress) };
         fill.run(rebuild, first, &mut progress, summary).await?;
     }
     budgets.count(rebuild, fill).await?;
 
-    let settled = budgets.settled_at(is_restoring.then_some(rebuild.marked_at()), fill.settle);
+    let settled = budgets.settled_at(is_restoring.then_some(rebuild.marked_at), fill.settle);
     wait_until(rebuild, &fill.clock, settled, &mut progress).await?;
     if is_restoring {
-        let spans = spans(&approved::extents(&fill.kafka, fill.since).await?, rebuild.progress());
+        let spans = spans(&approved::extents(&fill.kafka, fill.since).await?, &rebuild.progress);
         let last = ToRead { source: RebuildTopic::Approved, spans };
         fill.run(rebuild, last, &mut progress, summary).await?;
     }

@@ -10,10 +10,11 @@ use anyhow::bail;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use weir_core::{
-    basis::{shard::OriginMark, time::Time},
+    basis::time::Time,
     batch::{decider::schemas_of, record::Records},
     decision::approved::{self, ApprovedRecord, Sent},
     history::{
+        deferred_send::PastSend,
         delivery_report::{Delivery, DeliveryReportReader},
         refund::{Refund, RefundOutcome, RefundReader},
     },
@@ -21,7 +22,7 @@ use weir_core::{
     ports::{Clock as _, HeldSchemas, StoreError},
 };
 use weir_kafka::partition_reader::PartitionBatch;
-use weir_redis::rebuild::{Restorer, Send};
+use weir_redis::rebuild::Restorer;
 use weir_worker::clock::{ComparedClock, SystemClock};
 
 use super::{fill::RebuildTopic, readers::PartReader};
@@ -125,7 +126,7 @@ impl Reader {
                 }
             }
         }
-        let sends: Vec<Send<'_>> = sent.iter().map(send_of).collect();
+        let sends: Vec<PastSend<'_>> = sent.iter().map(Sent::past).collect();
         counts.sends = sends.len() as u64;
         // What a try put back that failed half way is not counted by the next one.
         counts.restored = self.insert(&sends)?;
@@ -136,7 +137,7 @@ impl Reader {
         self.before.is_none_or(|before| send.at < before) && self.restorer.wants(send.user)
     }
 
-    fn insert(&mut self, sends: &[Send<'_>]) -> anyhow::Result<u64> {
+    fn insert(&mut self, sends: &[PastSend<'_>]) -> anyhow::Result<u64> {
         if sends.is_empty() {
             return Ok(0);
         }
@@ -192,11 +193,6 @@ fn patiently<T>(
         runtime.block_on(tokio::time::sleep(pause));
     }
     bail!("Redis was unavailable for too long while {during}")
-}
-
-fn send_of(sent: &Sent) -> Send<'_> {
-    let Sent { user, id, at, cost, .. } = *sent;
-    Send { user, id, origin: OriginMark::RESTORED, at, class: sent.class(), cost }
 }
 
 /// The pauses between attempts at a Redis that is away.

@@ -59,21 +59,21 @@ pub(super) struct KafkaFiles {
 
 /// Why the clients are not replaced.
 #[derive(Debug, thiserror::Error)]
-enum Rejection {
-    #[error("{0}")]
-    Unreadable(String),
-    #[error("Kafka does not answer a client with the replaced files ({}): {reason}", changed.join(", "))]
-    Refused { contents: Contents, changed: Vec<String>, reason: String },
+#[error("{reason}")]
+struct Rejection {
+    reason: String,
+    /// What Kafka does not answer to; `None` where a file cannot be read.
+    refused: Option<Contents>,
 }
 
 impl Rejection {
-    /// Whether it is the same as an earlier one. The reason does not count: librdkafka words one in several ways.
+    fn unreadable(reason: String) -> Self {
+        Self { reason, refused: None }
+    }
+
+    /// Whether it is the same as an earlier one. Where Kafka does not answer the reason does not count: librdkafka words one in several ways.
     fn repeats(&self, earlier: &Self) -> bool {
-        match (self, earlier) {
-            (Self::Unreadable(one), Self::Unreadable(other)) => one == other,
-            (Self::Refused { contents: one, .. }, Self::Refused { contents: other, .. }) => one == other,
-            (Self::Unreadable(_), Self::Refused { .. }) | (Self::Refused { .. }, Self::Unreadable(_)) => false,
-        }
+        self.refused == earlier.refused && (self.refused.is_some() || self.reason == earlier.reason)
     }
 }
 
@@ -133,7 +133,9 @@ impl KafkaFiles {
         let files = Arc::new(PropertyFiles::with(values(&contents)));
         let replaced = Arc::new(KafkaOptions { files, ..kafka.as_ref().clone() });
         if let Err(error) = assemble::ask_kafka(&replaced, topics::look).await {
-            return Err(Rejection::Refused { contents, changed, reason: format!("{error:#}") });
+            let changed = changed.join(", ");
+            let reason = format!("Kafka does not answer a client with the replaced files ({changed}): {error:#}");
+            return Err(Rejection { reason, refused: Some(contents) });
         }
         tokio::time::sleep(max_jitter.mul_f64(fastrand::f64())).await;
         if self.read().await? != contents {
@@ -162,8 +164,8 @@ impl KafkaFiles {
             let digests = paths.iter().map(|(name, path)| Ok((name.clone(), digest(name, path)?)));
             values.iter().map(value).chain(digests).collect::<Result<Contents, String>>()
         };
-        let read = tokio::task::spawn_blocking(read).await.map_err(|error| Rejection::Unreadable(error.to_string()))?;
-        read.map_err(Rejection::Unreadable)
+        let read = tokio::task::spawn_blocking(read).await.map_err(|error| Rejection::unreadable(error.to_string()))?;
+        read.map_err(Rejection::unreadable)
     }
 }
 

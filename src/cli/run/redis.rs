@@ -1,6 +1,6 @@
 //! The keyspace of a worker, and the clients that work on it.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backon::Retryable as _;
 use tokio_util::sync::CancellationToken;
@@ -15,10 +15,7 @@ use weir_worker::{
     status::StoreStatus,
 };
 
-use super::{
-    ask_kafka, patience,
-    watch::{watch_nodes, watch_shards},
-};
+use super::{ask_kafka, patience};
 use crate::{
     cli::{
         assemble, clocks,
@@ -35,6 +32,10 @@ const QUERY_TRIES: usize = 3;
 /// Tries of a batch before the lane hears of it, where intents go by `redis.unavailable_after`: one, and one for a
 /// connection that was closed meanwhile.
 const TRIES_WITHOUT_PATIENCE: usize = 2;
+/// How often it is looked which shards of Redis answer, for `/v1/status` and the questions of HTTP.
+const SHARDS_EVERY: Duration = Duration::from_secs(1);
+/// How often each of its nodes is, for the page.
+const NODES_EVERY: Duration = Duration::from_secs(2);
 
 /// An open keyspace. Each of its clients has connections of its own.
 pub(super) struct OpenRedis {
@@ -117,9 +118,28 @@ impl OpenRedis {
     /// Begins to look which shards and nodes answer; gives where that is seen.
     pub(super) fn watch(&self, pool: &Arc<RedisPool>, stop: &CancellationToken) -> (StoreStatus, Nodes) {
         let (status, nodes) = (StoreStatus::default(), Nodes::default());
-        let looking = RedisStore::new(&self.look, &self.stats, &self.opened);
-        tokio::spawn(watch_shards(looking, status.clone(), Arc::clone(pool), stop.clone()));
-        tokio::spawn(watch_nodes(self.store(), nodes.clone(), stop.clone()));
+        let mut looking = RedisStore::new(&self.look, &self.stats, &self.opened);
+        let (seen, pool) = (status.clone(), Arc::clone(pool));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+            loop {
+                let found = looking.look_at_shards().await;
+                pool.take_over(&mut looking, &found);
+                seen.set(found);
+                tokio::time::sleep(SHARDS_EVERY).await;
+            }
+        }));
+        // On connections of its own: a node that hangs holds up no probe.
+        let (mut looking, seen) = (self.store(), nodes.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+            loop {
+                // Nobody knows of a node before the first question is answered.
+                if seen.is_empty() {
+                    let _ = looking.look_at_shards().await;
+                }
+                seen.set(looking.look_at_nodes().await);
+                tokio::time::sleep(NODES_EVERY).await;
+            }
+        }));
         (status, nodes)
     }
 }

@@ -36,7 +36,7 @@ struct SetReport<'s> {
     segments: Vec<SegmentReport<'s>>,
     overlaps: Vec<OverlapReport<'s>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    diff: Option<DiffReport>,
+    diff: Option<SetChange>,
 }
 
 #[derive(Debug, Serialize)]
@@ -54,13 +54,6 @@ struct Containers {
     array: u64,
     run: u64,
     bitset: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct DiffReport {
-    since: String,
-    #[serde(flatten)]
-    change: SetChange,
 }
 
 impl Containers {
@@ -100,14 +93,11 @@ impl<'s> SetReport<'s> {
     }
 }
 
-impl DiffReport {
-    fn between(before: &SegmentSet, after: &SegmentSet) -> Result<Self, UsageError> {
-        let change = SetChange::between(before, after).ok_or_else(|| {
-            let (old, new) = (before.user_id(), after.user_id());
-            UsageError(format!("--against: that set has ids of kind {old}, this one {new}; they cannot be compared"))
-        })?;
-        Ok(Self { since: before.version().to_owned(), change })
-    }
+fn compare(before: &SegmentSet, after: &SegmentSet) -> Result<SetChange, UsageError> {
+    SetChange::between(before, after).ok_or_else(|| {
+        let (old, new) = (before.user_id(), after.user_id());
+        UsageError(format!("--against: that set has ids of kind {old}, this one {new}; they cannot be compared"))
+    })
 }
 
 pub(super) async fn run(args: &InspectArgs, out: &mut impl Write) -> anyhow::Result<()> {
@@ -115,7 +105,7 @@ pub(super) async fn run(args: &InspectArgs, out: &mut impl Write) -> anyhow::Res
     let set = load_from(&args.set.manifest, &access).await?;
     let mut report = SetReport::of(&set);
     if let Some(earlier) = &args.against {
-        report.diff = Some(DiffReport::between(&*load_from(earlier, &access).await?, &set)?);
+        report.diff = Some(compare(&*load_from(earlier, &access).await?, &set)?);
     }
     match args.output {
         OutputForm::Json => print_json(&report, out),
@@ -140,17 +130,17 @@ fn print(report: &SetReport<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     report.diff.as_ref().map_or(Ok(()), |diff| print_diff(diff, out))
 }
 
-fn print_diff(diff: &DiffReport, out: &mut impl Write) -> anyhow::Result<()> {
+fn print_diff(diff: &SetChange, out: &mut impl Write) -> anyhow::Result<()> {
     writeln!(out, "\nsince version {}:", diff.since)?;
     let header = ["segment", "before", "after", "added", "removed", "moved in", "moved out"];
     let count = |users: Option<u64>| users.map_or_else(|| "-".to_owned(), |users| users.to_string());
-    let rows = diff.change.segments.iter().map(|change| {
+    let rows = diff.segments.iter().map(|change| {
         let flows = [change.added, change.removed, change.moved_in, change.moved_out].map(|users| users.to_string());
         let known = [change.name.clone(), count(change.before), count(change.after)];
         known.into_iter().chain(flows)
     });
     write!(out, "{}", lines(aligned(rows, 1..7).set_header(header)))?;
-    for Move { from, to, users } in &diff.change.moves {
+    for Move { from, to, users } in &diff.moves {
         writeln!(out, "{users} users went from `{from}` to `{to}`")?;
     }
     Ok(())

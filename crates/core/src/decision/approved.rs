@@ -3,9 +3,10 @@
 use super::decision_header::DecisionHeader;
 use crate::{
     basis::{
-        shard::{IdHash, UserHash},
+        shard::{IdHash, OriginMark, UserHash},
         time::Time,
     },
+    history::deferred_send::PastSend,
     intent::{
         class::{ClassNames, ClassNumbers},
         decode::{Header, decode},
@@ -43,6 +44,12 @@ impl Sent {
     pub fn class(&self) -> ClassNames<'_> {
         let [channel, category, campaign] = self.names.each_ref().map(Option::as_deref);
         ClassNames { channel, category, campaign }
+    }
+
+    /// The send, without its intent's own origin, which the record does not tell: the same id again is a duplicate.
+    pub fn past(&self) -> PastSend<'_> {
+        let Self { user, id, at, cost, .. } = *self;
+        PastSend { user, id, origin: OriginMark::RESTORED, at, class: self.class(), cost }
     }
 
     pub fn spent(&self) -> RecordSpend {

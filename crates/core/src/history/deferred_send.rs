@@ -1,4 +1,4 @@
-//! A send that was approved while its history was unavailable, and is not in it yet.
+//! Sends that are not in their histories yet: of the past, or approved while the history was unavailable.
 
 use super::admit::AdmitRequest;
 use crate::{
@@ -9,7 +9,21 @@ use crate::{
     intent::class::ClassNames,
 };
 
-/// What it takes in memory besides its names, in bytes: itself, its place in a list that doubles, and their allocations.
+/// A send as it is put into its user's history, whoever keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PastSend<'a> {
+    pub user: UserHash,
+    pub id: IdHash,
+    /// Where the intent came from; [`OriginMark::RESTORED`] where that is not known.
+    pub origin: OriginMark,
+    /// When it was decided.
+    pub at: Time,
+    pub class: ClassNames<'a>,
+    /// What it takes from caps, 1 to 255.
+    pub cost: u8,
+}
+
+/// What a [`DeferredSend`] takes in memory besides its names, in bytes: itself, its place in a list that doubles, and their allocations.
 const FIXED_BYTES: usize = 288;
 
 /// A send that is to be put into its user's history, at the time at which it was decided.
@@ -32,9 +46,10 @@ impl DeferredSend {
         Self { user: request.user, id: request.id, origin: request.origin, at, cost: request.cost, names }
     }
 
-    pub fn class(&self) -> ClassNames<'_> {
-        let [channel, category, campaign] = self.names.each_ref().map(Option::as_deref);
-        ClassNames { channel, category, campaign }
+    pub fn past(&self) -> PastSend<'_> {
+        let Self { user, id, origin, at, cost, ref names } = *self;
+        let [channel, category, campaign] = names.each_ref().map(Option::as_deref);
+        PastSend { user, id, origin, at, class: ClassNames { channel, category, campaign }, cost }
     }
 
     /// What it takes in memory, in bytes, rounded up.

@@ -3,16 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::{
-    basis::{
-        locked::Locked,
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
-    },
+    basis::{locked::Locked, shard::UserHash, time::Time},
     history::{
         Entry, HistoryBounds,
         admit::{AdmitBatch, AdmitRequest, CapQuery},
         decide::{Answer, Cap, Send, decide, drop_oldest},
-        deferred_send::DeferredSend,
+        deferred_send::{DeferredSend, PastSend},
         named::NamedHistory,
     },
     intent::class::{Campaign, ClassNames, Kind, KindTable, table_name},
@@ -36,18 +32,6 @@ struct SharedHistories {
     campaign_names: Vec<String>,
 }
 
-/// A send of the past, as the approved topic tells it.
-#[derive(Debug, Clone, Copy)]
-pub struct PastSend<'a> {
-    /// When it was decided.
-    pub at: Time,
-    pub id: IdHash,
-    pub origin: OriginMark,
-    pub class: ClassNames<'a>,
-    /// What it takes from caps, 1 to 255.
-    pub cost: u8,
-}
-
 impl EmbeddedStore {
     /// An empty store that remembers so much of a user.
     pub fn new(bounds: impl Into<HistoryBounds>) -> Self {
@@ -66,9 +50,9 @@ impl EmbeddedStore {
         self.decide_all(batch, |place| times[place], answers);
     }
 
-    pub fn remember(&self, user: UserHash, sent: &PastSend<'_>) {
+    pub fn remember(&self, sent: &PastSend<'_>) {
         let mut shared = self.shared.lock();
-        let PastSend { at, id, origin, class, cost } = *sent;
+        let PastSend { user, id, origin, at, class, cost } = *sent;
         let (kind, campaign) = (shared.kind(&class), shared.campaign(class.campaign));
         let history = shared.histories.entry(user).or_default();
         let place = history.partition_point(|entry| entry.at <= at);
@@ -157,9 +141,8 @@ impl Store for EmbeddedStore {
 
     async fn record(&mut self, sends: &[DeferredSend], _: Time) -> Result<(), StoreError> {
         for send in sends {
-            let DeferredSend { user, id, origin, at, cost, .. } = *send;
-            if !self.history(user).iter().any(|entry| (entry.id, entry.at) == (id, at)) {
-                self.remember(user, &PastSend { at, id, origin, class: send.class(), cost });
+            if !self.history(send.user).iter().any(|entry| (entry.id, entry.at) == (send.id, send.at)) {
+                self.remember(&send.past());
             }
         }
         Ok(())

@@ -23,8 +23,8 @@ use crate::{
 pub struct ReplayBudgets {
     policy: Arc<Policy>,
     accounts: HashMap<BudgetId, Account>,
-    /// When each budget first denied an intent, by its name in the policy.
-    first_spent: BTreeMap<Arc<str>, Time>,
+    /// When each budget first denied an intent, by its name in the policy; those that did.
+    pub first_spent: BTreeMap<Arc<str>, Time>,
     /// It hears what was granted and not spent.
     lender: Lender,
     unspent: mpsc::Receiver<Unspent>,
@@ -111,11 +111,6 @@ impl ReplayBudgets {
         }
         Ok(())
     }
-
-    /// When each budget of the policy first denied an intent; by its name, those that did.
-    pub fn first_spent(&self) -> impl Iterator<Item = (&str, Time)> {
-        self.first_spent.iter().map(|(name, at)| (&**name, *at))
-    }
 }
 
 #[cfg(test)]
@@ -174,7 +169,7 @@ mod tests {
         assert_eq!(denied(&mut budgets, &PUSH, 11, at("00:30:00")).2, None, "more than the limit never fits");
         take(&mut budgets, &PUSH, 1, at("00:59:59.999")).unwrap_err();
         take(&mut budgets, &PUSH, 3, at("01:00:00")).unwrap();
-        assert_eq!(budgets.first_spent().collect::<Vec<_>>(), [("b", at("00:30:00"))]);
+        assert_eq!(budgets.first_spent, BTreeMap::from([("b".into(), at("00:30:00"))]));
     }
 
     #[test]

@@ -1,17 +1,15 @@
-//! Counters, under the policy and under the one it is compared with.
+//! Counters under one policy.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::outcome::Ruling;
+use crate::decision::verdict::Verdict;
 
-/// At most so many policies are compared.
-pub const POLICIES: usize = 2;
 /// The most names of one kind (segments, channels, categories) that are counted one by one; what comes after them is
 /// counted together, so that a tool that invents names does not fill the memory.
-pub const MAX_NAMES: usize = 1000;
+const MAX_NAMES: usize = 1000;
 /// The name under which the rest is counted.
 const THE_REST: &str = "(all others)";
 
@@ -27,11 +25,11 @@ pub struct VerdictCounts {
 }
 
 impl VerdictCounts {
-    pub(super) fn add(&mut self, ruling: &Ruling) {
-        match (ruling.sent, ruling.why) {
-            (true, None) => self.approved += 1,
-            (true, Some(_)) => self.shadow_suppressed += 1,
-            (false, _) => self.suppressed += 1,
+    pub(super) fn add(&mut self, verdict: &Verdict<'_>) {
+        match verdict {
+            Verdict::Approved(_) => self.approved += 1,
+            Verdict::ShadowSuppressed(..) => self.shadow_suppressed += 1,
+            Verdict::Suppressed(_) => self.suppressed += 1,
         }
     }
 
@@ -57,6 +55,10 @@ impl<T: Default> CountsByName<T> {
             self.named.insert(name.to_owned(), T::default());
         }
         self.named.get_mut(name).expect("it was put there")
+    }
+
+    pub(super) fn get(&self, name: Option<&str>) -> Option<&T> {
+        name.map_or(self.unnamed.as_ref(), |name| self.named.get(name))
     }
 
     /// All of them, the unnamed first, then by name.

@@ -30,18 +30,11 @@ pub struct ReplayPressure {
     /// The last minute that was judged.
     now: Minute,
     swept: Minute,
-    peak: u64,
-    peak_at: Option<Time>,
-    deferred: u64,
-}
-
-/// What pressure came to under one policy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PressurePeak {
     /// The most users that were active at a time, estimated within 3%.
-    pub active_users: u64,
+    pub(super) peak: u64,
     /// When they first were; `None` without one.
-    pub at: Option<Time>,
+    pub(super) peak_at: Option<Time>,
+    /// How many intents were deferred because of pressure, once or more often.
     pub deferred: u64,
 }
 
@@ -119,15 +112,6 @@ impl ReplayPressure {
             (self.peak, self.peak_at) = (active, Some(now));
         }
     }
-
-    /// An intent was deferred because of pressure, for the first time.
-    pub fn defer(&mut self) {
-        self.deferred += 1;
-    }
-
-    pub fn peak(&self) -> PressurePeak {
-        PressurePeak { active_users: self.peak, at: self.peak_at, deferred: self.deferred }
-    }
 }
 
 #[cfg(test)]
@@ -185,8 +169,7 @@ mod tests {
             let came = come(&mut pressure, minute, users);
             assert!((4_800..=5_200).contains(&came), "{came} at {minute}");
         }
-        let peak = pressure.peak();
-        assert!((9_800..=10_200).contains(&peak.active_users), "{peak:?}");
+        assert!((9_800..=10_200).contains(&pressure.peak), "{}", pressure.peak);
     }
 
     #[test]
@@ -222,6 +205,6 @@ mod tests {
         let state = pressure.pressure.state().unwrap();
         let active = [1, 2, 3].map(|user| state.users.is_active(ActivityHash::from(hash(user)), Minute(0)));
         assert_eq!((active, state.users.estimate()), ([true, false, false], 1));
-        assert_eq!(pressure.peak(), PressurePeak::default());
+        assert_eq!((pressure.peak, pressure.peak_at), (0, None));
     }
 }

@@ -1,25 +1,12 @@
 //! The report of a simulation: the shape of `--output json`, from which text and page are written too.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{
-    counts::{CountsByName, VerdictCounts},
-    outcome::ReplayOutcome,
-    pressure::PressureTotals,
-    routes::RouteTotals,
-    tally::{BudgetTally, CapTally, PerPolicy, ReplayTally},
-};
-use crate::{
-    basis::{document::value::in_words, time::Time},
-    decision::verdict::SuppressReason,
-    history::decide::Scope,
-    intent::dead_letter::DeadLetterReason,
-    limit::budget::Budget,
-    policy::{Mode, Policy},
-};
+use super::{counts::VerdictCounts, pressure::PressureTotals, routes::RouteTotals};
+use crate::{basis::time::Time, decision::verdict::SuppressReason, intent::dead_letter::DeadLetterReason};
 
 /// Name and version of the report's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -84,13 +71,6 @@ pub struct DeferralCounts {
     pub intents: u64,
     /// Still deferred at the end, so without a verdict.
     pub waiting: u64,
-}
-
-impl DeferralCounts {
-    pub(super) fn add(&mut self, outcome: &ReplayOutcome) {
-        self.intents += u64::from(outcome.deferred);
-        self.waiting += u64::from(outcome.ruling.is_none());
-    }
 }
 
 /// A segment, channel or category.
@@ -250,134 +230,4 @@ pub struct Report {
     pub hours_of_day: Vec<Vec<VerdictCounts>>,
     /// Users.
     pub users: Users,
-}
-
-/// What a budget looks back over, in words: `in any 1h`, `per day of each campaign`.
-fn budget_window(budget: &Budget) -> String {
-    match budget.scope {
-        Scope::Every => budget.span.to_string(),
-        Scope::SameCampaign => format!("{} of each campaign", budget.span),
-    }
-}
-
-impl ReplayTally {
-    /// The report. `names` are the policies', as they were asked for; at most `shown` users are listed.
-    pub fn report(&self, source: ReplaySource, names: &[String], shown: usize) -> Report {
-        let policy = |(number, (policy, name)): (usize, (&Arc<Policy>, &String))| Totals {
-            policy: name.clone(),
-            version: policy.version.clone(),
-            shadow: policy.mode == Mode::Shadow,
-            counts: self.totals[number],
-            deferred: self.deferrals[number],
-            pressure: self.pressure(number, policy),
-            routes: self.routes[number].clone(),
-        };
-        Report {
-            schema: Shape::V1,
-            source,
-            from: self.span.map(|(first, _)| first),
-            to: self.span.map(|(_, last)| last),
-            timezone: self.zone.name(),
-            policies: self.policies.iter().zip(names).enumerate().map(policy).collect(),
-            segments: self.names(&self.segments),
-            caps: self.caps.iter().flat_map(|(name, caps)| caps.iter().map(move |cap| self.cap(name, cap))).collect(),
-            budgets: self.budgets.iter().map(|(name, tally)| self.budget(name, tally)).collect(),
-            reasons: self.reasons.iter().map(|(reason, counts)| self.reason(*reason, counts)).collect(),
-            channels: self.names(&self.channels),
-            categories: self.names(&self.categories),
-            hours: self
-                .hours
-                .iter()
-                .map(|(begin, counts)| HourRow { begin: *begin, outcomes: self.each(counts) })
-                .collect(),
-            hours_of_day: self.hours_of_day.iter().map(|counts| self.each(counts)).collect(),
-            users: self.users(shown),
-        }
-    }
-
-    fn pressure(&self, number: usize, policy: &Policy) -> Option<PressureTotals> {
-        let (rule, peak) = (policy.pressure.as_ref()?, self.peaks[number]);
-        Some(PressureTotals {
-            max_active_users: rule.max_active_users,
-            window: in_words(rule.window_ms()),
-            peak_active_users: peak.active_users,
-            peak_at: peak.at,
-            suppressed: self.reasons.get(&SuppressReason::Pressure).map_or(0, |counts| counts[number]),
-            deferred: peak.deferred,
-        })
-    }
-
-    fn each(&self, counts: &PerPolicy<VerdictCounts>) -> Vec<VerdictCounts> {
-        counts[..self.policies.len()].to_vec()
-    }
-
-    /// How many more in the first of two.
-    fn difference(&self, counts: &PerPolicy<u64>) -> Option<i64> {
-        (self.policies.len() > 1).then(|| counts[0].cast_signed().saturating_sub(counts[1].cast_signed()))
-    }
-
-    fn names(&self, names: &CountsByName<PerPolicy<VerdictCounts>>) -> Vec<NameRow> {
-        let row = |(name, counts): (Option<&str>, &PerPolicy<VerdictCounts>)| NameRow {
-            name: name.map(str::to_owned),
-            outcomes: self.each(counts),
-            difference: self.difference(&counts.map(|counts| counts.sent())),
-        };
-        names.iter().map(row).collect()
-    }
-
-    fn cap(&self, segment: Option<&str>, (name, tally): (&String, &CapTally)) -> CapRow {
-        let policies = self.policies.len();
-        let caps = tally.caps.iter().take(policies);
-        CapRow {
-            segment: segment.map(str::to_owned),
-            cap: name.clone(),
-            limits: caps.clone().map(|cap| cap.as_ref().map(|cap| cap.limit)).collect(),
-            windows: caps.map(|cap| cap.as_ref().map(|cap| cap.window.to_string())).collect(),
-            suppressed: tally.suppressed[..policies].to_vec(),
-            difference: self.difference(&tally.suppressed),
-        }
-    }
-
-    fn budget(&self, name: &str, tally: &BudgetTally) -> BudgetRow {
-        let policies = self.policies.len();
-        let budgets = tally.budgets.iter().take(policies);
-        BudgetRow {
-            budget: name.to_owned(),
-            limits: budgets.clone().map(|budget| budget.as_ref().map(|budget| budget.limit)).collect(),
-            windows: budgets.map(|budget| budget.as_ref().map(budget_window)).collect(),
-            suppressed: tally.suppressed[..policies].to_vec(),
-            first_spent: tally.first_spent[..policies].to_vec(),
-            difference: self.difference(&tally.suppressed),
-        }
-    }
-
-    fn reason(&self, reason: SuppressReason, counts: &PerPolicy<u64>) -> ReasonRow {
-        ReasonRow { reason, suppressed: counts[..self.policies.len()].to_vec(), difference: self.difference(counts) }
-    }
-
-    fn users(&self, shown: usize) -> Users {
-        let policies = self.policies.len();
-        let spread = self
-            .users
-            .spread()
-            .into_iter()
-            .map(|(approved, users)| Spread { approved, users: users[..policies].to_vec() });
-        let spread = spread.filter(|row| row.users.iter().any(|&users| users > 0)).collect();
-        let changed = (policies > 1).then(|| {
-            let (mut more, mut fewer, mut first) = (0, 0, Vec::new());
-            for (user, segment) in self.changed_users() {
-                more += u64::from(user.approved[0] > user.approved[1]);
-                fewer += u64::from(user.approved[0] < user.approved[1]);
-                if first.len() < shown {
-                    first.push(ChangedUser {
-                        user_id: user.user_id.to_string(),
-                        segment: segment.map(str::to_owned),
-                        approved: user.approved.to_vec(),
-                    });
-                }
-            }
-            Changes { more, fewer, first, intents: self.intents }
-        });
-        Users { seen: self.users.len(), approved_per_user: spread, changed }
-    }
 }

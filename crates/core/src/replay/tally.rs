@@ -1,129 +1,117 @@
-//! Counts verdicts as a replay takes them.
+//! Counts the verdicts of one policy as a replay takes them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
 use super::{
-    counts::{CountsByName, POLICIES, VerdictCounts},
-    outcome::{ReplayOutcome, Ruling},
-    pressure::PressurePeak,
-    report::{ChangedIntents, DeferralCounts},
-    routes::RouteTotals,
-    users::{UserCounts, UserTable},
+    budgets::ReplayBudgets,
+    counts::{CountsByName, VerdictCounts},
+    pressure::{PressureTotals, ReplayPressure},
+    report::DeferralCounts,
+    routes::ReplayRoutes,
 };
 use crate::{
-    basis::{time::Time, zone::Zone},
-    decision::verdict::SuppressReason,
+    basis::{document::value::in_words, shard::UserHash, time::Time, zone::Zone},
+    decision::verdict::{SuppressReason, Verdict},
     intent::Intent,
     limit::budget::Budget,
     policy::{Cap, Policy},
+    segment::SegmentSet,
 };
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 
-pub(super) type PerPolicy<T> = [T; POLICIES];
+/// A cap of a segment: the segment, and the cap's name.
+pub(super) type CapKey<'t> = (Option<&'t str>, &'t str);
+/// A cap, where the policy has it, and how many intents it suppressed.
+pub(super) type CapCount<'t> = (Option<&'t Cap>, u64);
+/// A budget, where the policy has it, how many intents it suppressed, and when it first did.
+pub(super) type BudgetCount<'t> = (Option<&'t Budget>, u64, Option<Time>);
 
-/// One intent, judged by each policy.
+/// An intent that has got its verdict.
 #[derive(Debug, Clone, Copy)]
 pub struct Judged<'j> {
+    /// Its number, as [`ReplayTally::number`] has given it.
+    pub number: usize,
     pub intent: &'j Intent<'j>,
+    /// The user's segment.
+    pub segment: Option<&'j str>,
+    /// When it came, or when its deferral was due.
     pub at: Time,
-    /// The user's segment: its place in the set, and its name.
-    pub segment: Option<(usize, &'j str)>,
-    /// Its outcome under each policy, in their order.
-    pub outcomes: &'j [ReplayOutcome],
+    /// Whether it was deferred before.
+    pub deferred: bool,
 }
 
-/// A cap, as each policy has it, and how many intents it suppressed.
-#[derive(Debug, Clone, Default)]
-pub(super) struct CapTally {
-    pub(super) caps: PerPolicy<Option<Cap>>,
-    pub(super) suppressed: PerPolicy<u64>,
-}
-
-/// A budget, as each policy has it, and what it did.
-#[derive(Debug, Clone, Default)]
-pub(super) struct BudgetTally {
-    pub(super) budgets: PerPolicy<Option<Budget>>,
-    pub(super) suppressed: PerPolicy<u64>,
-    /// When it first denied an intent.
-    pub(super) first_spent: PerPolicy<Option<Time>>,
-}
-
-#[derive(Debug, Clone, Default)]
+/// What a replay of past intents gives under one policy.
 pub struct ReplayTally {
+    pub(super) policy: Arc<Policy>,
     pub(super) zone: Zone,
-    pub(super) policies: Vec<Arc<Policy>>,
-    pub(super) segment_names: Vec<String>,
-    pub(super) totals: PerPolicy<VerdictCounts>,
-    pub(super) deferrals: PerPolicy<DeferralCounts>,
-    pub(super) peaks: PerPolicy<PressurePeak>,
-    pub(super) routes: PerPolicy<Vec<RouteTotals>>,
-    pub(super) segments: CountsByName<PerPolicy<VerdictCounts>>,
-    pub(super) channels: CountsByName<PerPolicy<VerdictCounts>>,
-    pub(super) categories: CountsByName<PerPolicy<VerdictCounts>>,
-    pub(super) caps: CountsByName<BTreeMap<String, CapTally>>,
-    pub(super) budgets: BTreeMap<String, BudgetTally>,
-    pub(super) reasons: BTreeMap<SuppressReason, PerPolicy<u64>>,
-    pub(super) hours: BTreeMap<Time, PerPolicy<VerdictCounts>>,
-    pub(super) hours_of_day: [PerPolicy<VerdictCounts>; 24],
-    pub(super) users: UserTable,
-    pub(super) intents: ChangedIntents,
-    pub(super) span: Option<(Time, Time)>,
+    pub budgets: ReplayBudgets,
+    /// `None` where the policy has none.
+    pub pressure: Option<ReplayPressure>,
+    pub routes: ReplayRoutes,
+    pub deferred: DeferralCounts,
+    pub(super) counts: VerdictCounts,
+    pub(super) segments: CountsByName<VerdictCounts>,
+    pub(super) channels: CountsByName<VerdictCounts>,
+    pub(super) categories: CountsByName<VerdictCounts>,
+    /// How many intents each cap of each segment suppressed.
+    by_cap: CountsByName<CountsByName<u64>>,
+    by_budget: CountsByName<u64>,
+    pub(super) reasons: BTreeMap<SuppressReason, u64>,
+    pub(super) hours: BTreeMap<Time, VerdictCounts>,
+    pub(super) hours_of_day: [VerdictCounts; 24],
+    /// Whether each intent was sent, by number; `None` without a verdict.
+    pub(super) sent: Vec<Option<bool>>,
+    /// How many messages went out to each user.
+    users: HashMap<UserHash, u32>,
 }
 
 impl ReplayTally {
-    /// Nothing counted yet, for these policies (at most [`POLICIES`]) and the segments of this set. Hours are those of
-    /// the first policy's zone.
-    pub fn new(policies: Vec<Arc<Policy>>, segment_names: Vec<String>) -> Self {
-        let mut caps: CountsByName<BTreeMap<String, CapTally>> = CountsByName::default();
-        let segments: BTreeSet<Option<&str>> =
-            segment_names.iter().map(|name| Some(name.as_str())).chain([None]).collect();
-        let mut budgets: BTreeMap<String, BudgetTally> = BTreeMap::new();
-        for (number, policy) in policies.iter().enumerate().take(POLICIES) {
-            for budget in &policy.budgets {
-                budgets.entry(budget.name.to_string()).or_default().budgets[number] = Some(budget.clone());
-            }
-            for segment in &segments {
-                for cap in policy.caps_of(*segment).list() {
-                    caps.of(*segment).entry(cap.name.to_string()).or_default().caps[number] = Some(cap.clone());
-                }
-            }
-        }
+    /// Nothing counted yet under this policy. Hours are those of this zone; `first`: the time of the first intent.
+    pub fn new(policy: &Arc<Policy>, zone: Zone, first: Time) -> Self {
         Self {
-            zone: policies.first().map_or_else(Zone::utc, |policy| policy.timezone.clone()),
-            policies,
-            segment_names,
-            caps,
-            budgets,
-            ..Self::default()
+            policy: Arc::clone(policy),
+            zone,
+            budgets: ReplayBudgets::new(Arc::clone(policy)),
+            pressure: ReplayPressure::new(policy, first),
+            routes: ReplayRoutes::new(Arc::clone(policy)),
+            deferred: DeferralCounts::default(),
+            counts: VerdictCounts::default(),
+            segments: CountsByName::default(),
+            channels: CountsByName::default(),
+            categories: CountsByName::default(),
+            by_cap: CountsByName::default(),
+            by_budget: CountsByName::default(),
+            reasons: BTreeMap::new(),
+            hours: BTreeMap::new(),
+            hours_of_day: Default::default(),
+            sent: Vec::new(),
+            users: HashMap::new(),
         }
     }
 
-    pub fn add(&mut self, judged: &Judged<'_>) {
-        let Judged { intent, at, segment, outcomes } = *judged;
-        let (first, last) = self.span.unwrap_or((at, at));
-        self.span = Some((first.min(at), last.max(at)));
-        let name = segment.map(|(_, name)| name);
-        for (policy, outcome) in outcomes.iter().enumerate() {
-            self.deferrals[policy].add(outcome);
-            if let Some(ruling) = &outcome.ruling {
-                self.ruling(policy, intent, name, ruling);
+    /// Numbers the next records, in the order in which they were read, and gives the first one's number. `None`: it is no intent.
+    pub fn number<'i, 'v: 'i>(&mut self, intents: impl IntoIterator<Item = Option<&'i Intent<'v>>>) -> usize {
+        let first = self.sent.len();
+        for intent in intents {
+            self.sent.push(None);
+            // The first names are counted one by one, and they are the same under each policy.
+            if let Some(intent) = intent {
+                self.channels.of(intent.channel.as_deref());
+                self.categories.of(intent.category.as_deref());
             }
         }
-        self.users.add(&intent.user_id, segment.map(|(place, _)| place), outcomes);
-        if let [Some(policy), Some(against)] = [0, 1].map(|policy| outcomes.get(policy)?.ruling.as_ref()) {
-            self.intents.newly_approved += u64::from(policy.sent && !against.sent);
-            self.intents.newly_suppressed += u64::from(!policy.sent && against.sent);
-        }
+        first
     }
 
-    fn ruling(&mut self, policy: usize, intent: &Intent<'_>, segment: Option<&str>, ruling: &Ruling) {
-        let (hour, hour_of_day) = hour(&self.zone, ruling.at);
+    pub fn add(&mut self, judged: &Judged<'_>, verdict: &Verdict<'_>) {
+        let Judged { number, intent, segment, at, deferred } = *judged;
+        let (hour, hour_of_day) = hour(&self.zone, at);
         let places = [
-            &mut self.totals,
+            &mut self.counts,
             self.segments.of(segment),
             self.channels.of(intent.channel.as_deref()),
             self.categories.of(intent.category.as_deref()),
@@ -131,54 +119,63 @@ impl ReplayTally {
             &mut self.hours_of_day[hour_of_day],
         ];
         for counts in places {
-            counts[policy].add(ruling);
+            counts.add(verdict);
         }
-        if let Some(reason) = ruling.why {
-            self.reasons.entry(reason).or_default()[policy] += 1;
+        self.deferred.intents += u64::from(deferred);
+        self.sent[number] = Some(verdict.is_approved());
+        if verdict.is_approved() {
+            *self.users.entry(intent.user).or_default() += 1;
+            self.routes.approve(&intent.class(), at);
         }
-        // All caps of the policies are there from the start.
-        if let Some(cap) = &ruling.cap
-            && let Some(tally) = self.caps.of(segment).get_mut(&**cap)
-        {
-            tally.suppressed[policy] += 1;
-        }
-        if let Some(budget) = &ruling.budget
-            && let Some(tally) = self.budgets.get_mut(&**budget)
-        {
-            tally.suppressed[policy] += 1;
-        }
-    }
-
-    /// What the pressure of a policy (its number) came to.
-    pub fn pressed(&mut self, policy: usize, peak: PressurePeak) {
-        if let Some(found) = self.peaks.get_mut(policy) {
-            *found = peak;
+        if let Some(suppressed) = verdict.suppressed() {
+            *self.reasons.entry(suppressed.reason()).or_default() += 1;
+            if let Some(cap) = suppressed.cause.cap() {
+                *self.by_cap.of(segment).of(Some(cap.name)) += 1;
+            }
+            if let Some(budget) = suppressed.cause.budget() {
+                *self.by_budget.of(Some(budget.name)) += 1;
+            }
         }
     }
 
-    /// What the routes of a policy (its number) came to.
-    pub fn routed(&mut self, policy: usize, routes: Vec<RouteTotals>) {
-        if let Some(found) = self.routes.get_mut(policy) {
-            *found = routes;
-        }
+    /// How many messages went out to a user.
+    pub(super) fn approved(&self, user: UserHash) -> u32 {
+        self.users.get(&user).copied().unwrap_or_default()
     }
 
-    /// When a budget of a policy (its number) first denied an intent.
-    pub fn first_spent(&mut self, policy: usize, budget: &str, at: Time) {
-        if let Some(tally) = self.budgets.get_mut(budget) {
-            tally.first_spent[policy] = Some(at);
-        }
+    /// The caps of users in these segments and in none.
+    pub(super) fn suppressed_by_caps<'t>(
+        &'t self,
+        segments: &'t SegmentSet,
+    ) -> impl Iterator<Item = (CapKey<'t>, CapCount<'t>)> {
+        let names = segments.segments().iter().map(|segment| Some(segment.name.as_str())).chain([None]);
+        names.flat_map(move |segment| {
+            let suppressed = self.by_cap.get(segment);
+            let by = move |cap: &Cap| suppressed.and_then(|caps| caps.get(Some(&*cap.name))).copied();
+            let caps = self.policy.caps_of(segment).list().iter();
+            caps.map(move |cap| ((segment, &*cap.name), (Some(cap), by(cap).unwrap_or_default())))
+        })
     }
 
-    /// The users whose number of messages differs between the policies, those with the largest difference first; with
-    /// the names of their segments.
-    pub fn changed_users(&self) -> impl Iterator<Item = (&UserCounts, Option<&str>)> {
-        let changed = if self.policies.len() > 1 { self.users.changed() } else { Vec::new() };
-        changed.into_iter().map(|user| (user, self.segment_of(user)))
+    /// The budgets by name.
+    pub(super) fn suppressed_by_budgets(&self) -> impl Iterator<Item = (&str, BudgetCount<'_>)> {
+        self.policy.budgets.iter().map(move |budget| {
+            let suppressed = self.by_budget.get(Some(&*budget.name)).copied().unwrap_or_default();
+            let first_spent = self.budgets.first_spent.get(&budget.name).copied();
+            (&*budget.name, (Some(budget), suppressed, first_spent))
+        })
     }
 
-    fn segment_of(&self, user: &UserCounts) -> Option<&str> {
-        self.segment_names.get(usize::try_from(user.segment?).ok()?).map(String::as_str)
+    pub(super) fn pressure_totals(&self) -> Option<PressureTotals> {
+        let (rule, pressure) = (self.policy.pressure.as_ref()?, self.pressure.as_ref()?);
+        Some(PressureTotals {
+            max_active_users: rule.max_active_users,
+            window: in_words(rule.window_ms()),
+            peak_active_users: pressure.peak,
+            peak_at: pressure.peak_at,
+            suppressed: self.reasons.get(&SuppressReason::Pressure).copied().unwrap_or_default(),
+            deferred: pressure.deferred,
+        })
     }
 }
 

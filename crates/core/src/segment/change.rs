@@ -31,6 +31,8 @@ pub struct Move {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SetChange {
+    /// The earlier version.
+    pub since: String,
     /// Each segment of either: those of the later version in its order, then those that are gone.
     pub segments: Vec<SegmentChange>,
     /// Who went where, in the order of the segments.
@@ -69,7 +71,7 @@ impl SetChange {
             });
             flows.push(Flow { name: name.clone(), joined, left });
         }
-        Some(Self { segments, moves: moves(&flows) })
+        Some(Self { since: before.version().to_owned(), segments, moves: moves(&flows) })
     }
 }
 

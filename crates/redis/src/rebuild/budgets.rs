@@ -9,7 +9,7 @@ use weir_core::{
     ports::StoreError,
 };
 
-use super::{Command, ask_all, guarded, names::LOST_AT, startup};
+use super::{Command, Rebuild, ask_all, guarded, mark, names::LOST_AT, startup};
 use crate::{cluster::Cluster, keyspace::Keyspace, ledger, node::Request, script::Script, stats::RetryCause};
 
 const MAX_KEYS: usize = 1_000;
@@ -83,11 +83,15 @@ pub struct BudgetRestorer {
     shards: BTreeSet<u16>,
 }
 
-impl BudgetRestorer {
-    pub(super) fn new(cluster: Cluster, keyspace: Arc<Keyspace>, mark: String, shards: BTreeSet<u16>) -> Self {
-        Self { cluster, keyspace, mark, shards }
+impl Rebuild {
+    /// What looks at budgets and restores them, over connections of its own.
+    pub fn budgets(&self) -> BudgetRestorer {
+        let (cluster, keyspace) = (self.cluster.another(), Arc::clone(&self.keyspace));
+        BudgetRestorer { cluster, mark: mark(&keyspace, &self.run), keyspace, shards: self.shards.clone() }
     }
+}
 
+impl BudgetRestorer {
     /// Whether it is in a shard that the run restores.
     pub fn is_restored(&self, budget: &BudgetId) -> bool {
         self.shards.contains(&self.keyspace.budget_shard(budget))

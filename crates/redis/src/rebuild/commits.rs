@@ -2,20 +2,14 @@
 
 use weir_core::{basis::origin::Topic, ports::StoreError};
 
-use super::{Command, Rebuild, RebuildError, ask_all};
-use crate::{
-    commits::{RESTORED, field},
-    node::Request,
-};
+use super::{Command, Rebuild, RebuildError, names::are_of};
+use crate::commits::{RESTORED, field};
 
 const FIELDS_A_WRITE: usize = 500;
 
 impl Rebuild {
     pub async fn has_lost_commits(&mut self) -> Result<bool, StoreError> {
-        let epoch = Request::plain("HGET", (self.keyspace.commits_key(), "epoch"));
-        let found = ask_all(&mut self.cluster, vec![(self.keyspace.meta_slot(), epoch)]).await?;
-        let epoch: Option<String> = found.into_iter().find_map(|epoch| redis::from_redis_value(epoch).ok());
-        Ok(epoch.as_deref() != Some(self.keyspace.epoch()))
+        Ok(!are_of(&mut self.cluster, &self.keyspace, &[self.keyspace.commits_key()]).await?)
     }
 
     /// Makes the table, with all these partitions of these groups' topics as committed: where histories have to be rebuilt, intents

@@ -20,7 +20,7 @@ use weir_core::{
 use super::{
     Beginning, Command, Lock, NotedProgress, Purpose, Rebuild, RebuildError, ask_all, first_found, found, guarded,
     left,
-    names::{meta_fields, meta_of_shards, tables_are_whole},
+    names::{are_of, meta_fields, meta_of_shards, tables_are_whole},
     under_lock,
 };
 use crate::{
@@ -139,12 +139,9 @@ async fn there(cluster: &mut Cluster, options: &RedisOptions, ours: &Keyspace) -
         return Err(foreign(ours, "it was not finished when it was made; start a worker, or run weir check --create"));
     }
     let keyspace = Keyspace::new(&options.prefix, meta.clone());
-    let commits = Request::plain("HGET", (keyspace.commits_key(), "epoch"));
-    let commits = cluster.ask(keyspace.meta_slot(), commits).await.map_err(startup)?;
-    let commits = redis::from_redis_value::<Option<String>>(commits).unwrap_or_default();
     let found = epochs(cluster, &keyspace).await.map_err(startup)?;
     let is_whole = |epoch: &Option<String>| is_whole(&keyspace, epoch.as_deref());
-    let are_whole = commits.as_deref() == Some(keyspace.epoch())
+    let are_whole = are_of(cluster, &keyspace, &[keyspace.commits_key()]).await?
         && tables_are_whole(cluster, &keyspace).await?
         && found.iter().all(is_whole);
     if are_whole { Ok(meta) } else { Err(incomplete()) }

@@ -106,9 +106,13 @@ async fn locked(
 
 /// Whether both tables are this keyspace's.
 pub(super) async fn tables_are_whole(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<bool, StoreError> {
-    let requests =
-        NameTable::ALL.map(|table| (keyspace.meta_slot(), Request::plain("HGET", (table.keys(keyspace)[0], "epoch"))));
-    let epochs = ask_all(cluster, requests.into()).await?;
+    are_of(cluster, keyspace, &NameTable::ALL.map(|table| table.keys(keyspace)[0])).await
+}
+
+/// Whether tables are this keyspace's.
+pub(super) async fn are_of(cluster: &mut Cluster, keyspace: &Keyspace, tables: &[&str]) -> Result<bool, StoreError> {
+    let epoch = |table: &&str| (keyspace.meta_slot(), Request::plain("HGET", (*table, "epoch")));
+    let epochs = ask_all(cluster, tables.iter().map(epoch).collect()).await?;
     let is_ours = |epoch| redis::from_redis_value::<String>(epoch).is_ok_and(|epoch| epoch == keyspace.epoch());
     Ok(epochs.into_iter().all(is_ours))
 }

@@ -6,11 +6,12 @@ use redis::Value;
 use weir_core::{
     basis::{
         origin::Topic,
-        shard::{IdHash, OriginMark, Place, UserHash},
+        shard::{Place, UserHash},
         time::Time,
     },
     history::{
         ENTRY_BYTES, Entry,
+        deferred_send::PastSend,
         refund::{Refund, RefundOutcome},
     },
     intent::class::{Campaign, ClassNames, Kind},
@@ -32,19 +33,6 @@ use crate::{
 
 /// The most entries that one call carries: the longest run stays under a millisecond.
 const MAX_ENTRIES_A_CALL: usize = 256;
-
-/// A send, as its approved record tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Send<'a> {
-    pub user: UserHash,
-    pub id: IdHash,
-    /// Where the intent came from; [`OriginMark::RESTORED`] where that is not known.
-    pub origin: OriginMark,
-    pub at: Time,
-    pub class: ClassNames<'a>,
-    /// What it takes from caps.
-    pub cost: u8,
-}
 
 /// One reader's way into Redis.
 pub struct Restorer {
@@ -91,10 +79,10 @@ impl Restorer {
     ///
     /// # Errors
     /// Some may not be there: call again. [`StoreError::LostHistory`] where a shard is not this run's any more.
-    pub async fn insert(&mut self, sends: &[Send<'_>], now: Time) -> Result<u64, StoreError> {
+    pub async fn insert(&mut self, sends: &[PastSend<'_>], now: Time) -> Result<u64, StoreError> {
         let Self { cluster, names, keyspace, owner, purpose, shards, .. } = self;
         let layout = keyspace.meta().layout;
-        let wanted: Vec<Send<'_>> =
+        let wanted: Vec<PastSend<'_>> =
             sends.iter().filter(|send| shards.contains(&layout.place(send.user).shard)).copied().collect();
         let into = PutInto { keyspace, guard: purpose.guard(owner) };
         let (ended, added) = put_in(cluster, names, into, &wanted, now).await?;
@@ -149,20 +137,20 @@ pub(crate) async fn put_in(
     cluster: &mut Cluster,
     names: &mut Names,
     into: PutInto<'_>,
-    sends: &[Send<'_>],
+    sends: &[PastSend<'_>],
     now: Time,
 ) -> Result<(Ended, u64), StoreError> {
     let PutInto { keyspace, guard } = into;
     let (layout, too_old) = (keyspace.meta().layout, now.plus(-keyspace.meta().history_ms));
-    let sends: Vec<&Send<'_>> = sends.iter().filter(|send| send.at > too_old).collect();
+    let sends: Vec<&PastSend<'_>> = sends.iter().filter(|send| send.at > too_old).collect();
     let classes: Vec<ClassNames<'_>> = sends.iter().map(|send| send.class).collect();
     let (numbers, error) = names.resolve(&classes, cluster, keyspace).await;
     if let Some(error) = error {
         return Err(StoreError::Temporary(error.to_string()));
     }
-    let entry = |(send, numbers): (&&Send<'_>, Option<(Kind, Campaign)>)| {
+    let entry = |(send, numbers): (&&PastSend<'_>, Option<(Kind, Campaign)>)| {
         let (kind, campaign) = numbers.unwrap_or_default();
-        let Send { user, id, origin, at, cost, .. } = **send;
+        let PastSend { user, id, origin, at, cost, .. } = **send;
         (layout.place(user), Entry { at, id, origin, kind, campaign, cost }.to_bytes())
     };
     let mut entries: Vec<Placed> = sends.iter().zip(numbers).map(entry).collect();

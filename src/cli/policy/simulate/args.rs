@@ -16,8 +16,9 @@ use weir_core::{
     replay::ReplaySource,
     segment::{SegmentSet, UserIdKind, UserIds},
 };
+use weir_kafka::range::Between;
 
-use super::{PastSource, past::Between};
+use super::PastSource;
 use crate::{
     cli::{args::TimeArg, assemble, exit::UsageError, output::OutputForm, segments::S3Args},
     config::Settings,

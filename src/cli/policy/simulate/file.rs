@@ -22,7 +22,7 @@ use weir_core::{
 use super::{
     Input,
     args::Plan,
-    past::{Batch, Past, Unwrapped, unwrap_line, wrong_time},
+    past::{Batch, Past, Unwrapped, unwrap_line},
 };
 use crate::cli::output::progress;
 
@@ -39,85 +39,70 @@ struct Line {
     bytes: u32,
 }
 
-pub(super) struct FileInput {
-    file: File,
-    lines: std::vec::IntoIter<Line>,
-}
-
-impl FileInput {
-    /// Reads the times; what is no intent is counted.
-    pub(super) fn open(
-        path: &Path,
-        plan: &Plan,
-        source: &mut ReplaySource,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<Self> {
-        let name = || format!("--intents {}: cannot be read", path.display());
-        let mut reader = LineReader::open(path, stop).with_context(name)?;
-        let mut lines = Vec::new();
-        while let Some(line) = reader.next().with_context(name)? {
-            let Unwrapped { intent, at, .. } = unwrap_line(line.text);
-            let intent = match decode(Some(intent), [], &plan.fields) {
-                Ok(intent) => intent,
-                Err(letter) => {
-                    // Nothing says when it came, so it is counted whatever times were asked for.
-                    source.records += 1;
-                    source.dead_letter(wrong_time(line.text).unwrap_or(letter.reason));
-                    continue;
-                }
-            };
-            match at.or(intent.created_at) {
-                Some(time) if plan.between.covers(time) => {
-                    let bytes = u32::try_from(line.text.len()).unwrap_or(u32::MAX);
-                    lines.push(Line { time, at: line.at, bytes });
-                }
-                Some(_) => {}
-                None => {
-                    source.records += 1;
-                    source.without_time += 1;
-                }
+/// Reads the times; what is no intent is counted.
+pub(super) fn input(
+    path: &Path,
+    plan: &Plan,
+    source: &mut ReplaySource,
+    stop: &CancellationToken,
+) -> anyhow::Result<Input> {
+    let name = || format!("--intents {}: cannot be read", path.display());
+    let mut reader = LineReader::open(path, stop).with_context(name)?;
+    let mut lines = Vec::new();
+    while let Some(line) = reader.next().with_context(name)? {
+        let Unwrapped { intent, at, wrong_time, .. } = unwrap_line(line.text);
+        let intent = match decode(Some(intent), [], &plan.fields) {
+            Ok(intent) => intent,
+            Err(letter) => {
+                // Nothing says when it came, so it is counted whatever times were asked for.
+                source.records += 1;
+                source.dead_letter(wrong_time.unwrap_or(letter.reason));
+                continue;
             }
-            if stop.is_cancelled() {
-                break;
+        };
+        match at.or(intent.created_at) {
+            Some(time) if plan.between.covers(time) => {
+                let bytes = u32::try_from(line.text.len()).unwrap_or(u32::MAX);
+                lines.push(Line { time, at: line.at, bytes });
+            }
+            Some(_) => {}
+            None => {
+                source.records += 1;
+                source.without_time += 1;
             }
         }
-        // Stable: intents of one time stay in the order of the file.
-        lines.sort_by_key(|line| line.time);
-        Ok(Self { file: reader.file.into_inner(), lines: lines.into_iter() })
+        if stop.is_cancelled() {
+            break;
+        }
     }
+    // Stable: intents of one time stay in the order of the file.
+    lines.sort_by_key(|line| line.time);
+    let (first, records) = (lines.first().map(|line| line.time), lines.len() as u64);
+    let (file, mut lines) = (reader.file.into_inner(), lines.into_iter());
+    Ok(Input { first, records, next: Box::new(move |batch: &mut Batch| fill(&file, &mut lines, batch)) })
 }
 
-impl Input for FileInput {
-    fn first(&self) -> Option<Time> {
-        self.lines.as_slice().first().map(|line| line.time)
+fn fill(file: &File, lines: &mut impl Iterator<Item = Line>, batch: &mut Batch) -> anyhow::Result<()> {
+    batch.clear();
+    while !batch.is_full()
+        && let Some(Line { at, bytes, .. }) = lines.next()
+    {
+        let mut line = vec![0; bytes as usize];
+        // At its place and unbuffered: in a file that is not sorted, the next one is anywhere.
+        let read = file.read_exact_at(&mut line, at);
+        read.context("--intents: cannot be read a second time; was the file changed?")?;
+        let Unwrapped { intent, at: timestamp, .. } = unwrap_line(&line);
+        let intent = if intent.len() == line.len() { None } else { Some(intent.to_vec()) };
+        batch.taken += 1;
+        batch.push(Past {
+            value: Some(intent.unwrap_or(line)),
+            headers: Vec::new(),
+            partition: 0,
+            offset: at.cast_signed(),
+            timestamp,
+        });
     }
-
-    fn records(&self) -> u64 {
-        self.lines.len() as u64
-    }
-
-    fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
-        batch.clear();
-        while !batch.is_full()
-            && let Some(Line { at, bytes, .. }) = self.lines.next()
-        {
-            let mut line = vec![0; bytes as usize];
-            // At its place and unbuffered: in a file that is not sorted, the next one is anywhere.
-            let read = self.file.read_exact_at(&mut line, at);
-            read.context("--intents: cannot be read a second time; was the file changed?")?;
-            let Unwrapped { intent, at: timestamp, .. } = unwrap_line(&line);
-            let intent = if intent.len() == line.len() { None } else { Some(intent.to_vec()) };
-            batch.taken += 1;
-            batch.push(Past {
-                value: Some(intent.unwrap_or(line)),
-                headers: Vec::new(),
-                partition: 0,
-                offset: at.cast_signed(),
-                timestamp,
-            });
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// A line without its end, and where it begins.

@@ -8,22 +8,21 @@ use weir_core::{
     basis::{shard::OriginMark, time::Time},
     batch::record::RecordView,
     decision::approved::{self, ApprovedRecord},
+    history::deferred_send::PastSend,
     intent::{
         decode::{Header, decode},
         fields::FieldMap,
     },
-    ports::embedded::PastSend,
 };
 use weir_kafka::{
     client::KafkaOptions,
-    range::{Range, RangeReader},
+    range::{Between, RangeReader},
 };
 
 use super::{
-    PastSource,
+    PastSource, Replay,
     file::LineReader,
-    past::{Between, Unwrapped, unwrap_line},
-    replay::Replay,
+    past::{Unwrapped, unwrap_line},
 };
 use crate::cli::output::progress;
 
@@ -58,13 +57,13 @@ impl History<'_> {
     }
 
     fn line(&self, line: &[u8], replay: &mut Replay) -> u64 {
-        let Unwrapped { intent, at: decided, counts } = unwrap_line(line);
+        let Unwrapped { intent, at: decided, counts, .. } = unwrap_line(line);
         let Ok(intent) = decode(Some(intent), [], self.fields) else { return 0 };
         let time = decided.or(intent.created_at).filter(|time| counts && self.since.covers(*time));
         let Some(time) = time else { return 0 };
         let id = intent.id_hash;
-        let send = PastSend { at: time, id, origin: OriginMark::RESTORED, class: intent.class(), cost: intent.cost };
-        replay.remember(intent.user, &send);
+        let (user, origin, cost) = (intent.user, OriginMark::RESTORED, intent.cost);
+        replay.remember(&PastSend { user, id, origin, at: time, class: intent.class(), cost });
         1
     }
 
@@ -76,14 +75,11 @@ impl History<'_> {
         stop: &CancellationToken,
     ) -> anyhow::Result<u64> {
         let with_slack = |time: Option<Time>, slack_ms| time.map(|time: Time| time.plus(slack_ms));
-        let range = Range {
-            topic: topic.to_owned(),
-            from: with_slack(self.since.from, -SLACK_MS),
-            to: with_slack(self.since.to, SLACK_MS),
-        };
-        let mut reader = RangeReader::open(kafka, &range)?;
+        let Between { from, to } = self.since;
+        let between = Between { from: with_slack(from, -SLACK_MS), to: with_slack(to, SLACK_MS) };
+        let mut reader = RangeReader::open(kafka, topic, between)?;
         let bar =
-            progress(Some(reader.records()), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
+            progress(Some(reader.records), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
         let mut sends = 0;
         while let Some(record) = reader.read()?
             && !stop.is_cancelled()
@@ -98,13 +94,10 @@ impl History<'_> {
     fn record(&self, record: &RecordView<'_>, replay: &mut Replay) -> u64 {
         let headers: Vec<_> = record.header_pairs().map(|(key, value)| Header { key, value }).collect();
         let Ok(ApprovedRecord::Counts(sent)) = approved::read(record.value, headers, self.fields) else { return 0 };
-        let approved::Sent { user, id, at, cost, .. } = sent;
-        if !self.since.covers(at) {
+        if !self.since.covers(sent.at) {
             return 0;
         }
-        // Not the intent's own origin, which the record does not tell: the same id again is a duplicate.
-        let origin = OriginMark::RESTORED;
-        replay.remember(user, &PastSend { at, id, origin, class: sent.class(), cost });
+        replay.remember(&sent.past());
         1
     }
 }

@@ -3,7 +3,7 @@
 use askama::Template;
 use weir_core::{
     basis::zone::Zone,
-    replay::{HourRow, Report, VerdictCounts},
+    replay::{HourRow, Report, Totals, VerdictCounts},
 };
 
 use super::{
@@ -21,36 +21,20 @@ struct Figure {
     drawing: String,
 }
 
-struct PolicyLine<'r> {
-    label: &'static str,
-    policy: &'r str,
-    version: &'r str,
-    shadow: bool,
-    sent: u64,
-    suppressed: u64,
-    deferred: String,
-}
-
 #[derive(Template)]
 #[template(path = "simulation.html")]
 struct SimulationPage<'r> {
     report: &'r Report,
-    policies: Vec<PolicyLine<'r>>,
+    /// Each with its label, and its deferrals in words.
+    policies: Vec<(&'static str, &'r Totals, String)>,
     series: Vec<String>,
     figures: Vec<Figure>,
     tables: Vec<(String, Grid)>,
 }
 
 pub(super) fn page(report: &Report) -> anyhow::Result<String> {
-    let policies = report.policies.iter().zip(labels(report)).map(|(policy, label)| PolicyLine {
-        label,
-        policy: &policy.policy,
-        version: &policy.version,
-        shadow: policy.shadow,
-        sent: policy.counts.sent(),
-        suppressed: policy.counts.suppressed,
-        deferred: deferred(policy.deferred),
-    });
+    let policies = labels(report).into_iter().zip(&report.policies);
+    let policies = policies.map(|(label, policy)| (label, policy, deferred(policy.deferred)));
     let page = SimulationPage {
         report,
         policies: policies.collect(),

@@ -17,19 +17,6 @@ pub(super) const BATCH: usize = 10_000;
 /// The most bytes of them, above which a batch is closed.
 pub(super) const BATCH_BYTES: usize = 32 * 1024 * 1024;
 
-/// From a time until before another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Between {
-    pub(super) from: Option<Time>,
-    pub(super) to: Option<Time>,
-}
-
-impl Between {
-    pub(super) fn covers(&self, time: Time) -> bool {
-        self.from.is_none_or(|from| from <= time) && self.to.is_none_or(|to| time < to)
-    }
-}
-
 #[derive(Debug, Clone, Default)]
 pub(super) struct Past {
     pub(super) value: Option<Vec<u8>>,
@@ -127,9 +114,9 @@ struct Wrapped<'l> {
     #[serde(default, borrow)]
     verdict: Option<Cow<'l, str>>,
     #[serde(default, borrow)]
-    at: Option<Written<'l>>,
+    at: Option<&'l RawValue>,
     #[serde(default, borrow)]
-    decided_at: Option<Written<'l>>,
+    decided_at: Option<&'l RawValue>,
     #[serde(default)]
     counts: Option<bool>,
     #[serde(borrow)]
@@ -145,54 +132,41 @@ enum Written<'l> {
     Text(Cow<'l, str>),
 }
 
-impl Written<'_> {
-    fn time(&self) -> Option<Time> {
-        match self {
-            Self::Millis(millis) => Time::from_millis(*millis),
-            Self::Text(text) => Time::from_rfc3339(text),
-        }
-    }
-}
-
-/// What is wrong with the time of a line that has an intent inside, where that is why the line is read as none.
-pub(super) fn wrong_time(line: &[u8]) -> Option<DeadLetterReason> {
-    #[derive(Deserialize)]
-    struct Around<'l> {
-        #[serde(borrow)]
-        at: &'l RawValue,
-        #[serde(borrow)]
-        intent: &'l RawValue,
-    }
-    let around: Around<'_> = serde_json::from_slice(line).ok()?;
-    // An intent may have members of these names itself.
-    if !around.intent.get().starts_with('{') || around.at.get() == "null" {
-        return None;
-    }
-    match serde_json::from_str::<Written<'_>>(around.at.get()) {
-        Ok(written) => written.time().is_none().then_some(DeadLetterReason::BadTime),
-        Err(_) => Some(DeadLetterReason::WrongType),
-    }
+fn read_time(written: &RawValue) -> Result<Time, DeadLetterReason> {
+    let time = match serde_json::from_str(written.get()) {
+        Ok(Written::Millis(millis)) => Time::from_millis(millis),
+        Ok(Written::Text(text)) => Time::from_rfc3339(&text),
+        Err(_) => return Err(DeadLetterReason::WrongType),
+    };
+    time.ok_or(DeadLetterReason::BadTime)
 }
 
 /// A line of a file: the intent in it, and when it came where the line says so around it.
 pub(super) struct Unwrapped<'l> {
     pub(super) intent: &'l [u8],
     pub(super) at: Option<Time>,
+    /// What is wrong with the time around it. The line is then read as the intent, for an intent may have members of these names itself.
+    pub(super) wrong_time: Option<DeadLetterReason>,
     /// Unless the line says that it was not sent, or does not count.
     pub(super) counts: bool,
 }
 
 /// Takes an intent out of what is around it.
 pub(super) fn unwrap_line(line: &[u8]) -> Unwrapped<'_> {
-    let plain = Unwrapped { intent: line, at: None, counts: true };
+    let plain = Unwrapped { intent: line, at: None, wrong_time: None, counts: true };
     if memmem::find(line, b"\"intent\"").is_none() {
         return plain;
     }
     let Ok(wrapped) = serde_json::from_slice::<Wrapped<'_>>(line) else { return plain };
     let decision = wrapped.schema.is_some_and(|schema| schema.starts_with("weir.decision/"));
-    let at = wrapped.at.or(wrapped.decided_at.filter(|_| decision)).and_then(|at| at.time());
-    let Some(at) = at else { return plain };
-    let suppressed = wrapped.verdict.is_some_and(|verdict| verdict == "suppressed");
-    let counts = !suppressed && wrapped.counts != Some(false);
-    Unwrapped { intent: wrapped.intent.get().as_bytes(), at: Some(at), counts }
+    let Some(written) = wrapped.at.or(wrapped.decided_at.filter(|_| decision)) else { return plain };
+    let intent = wrapped.intent.get();
+    match read_time(written) {
+        Ok(at) => {
+            let suppressed = wrapped.verdict.is_some_and(|verdict| verdict == "suppressed");
+            let counts = !suppressed && wrapped.counts != Some(false);
+            Unwrapped { intent: intent.as_bytes(), at: Some(at), wrong_time: None, counts }
+        }
+        Err(wrong) => Unwrapped { wrong_time: intent.starts_with('{').then_some(wrong), ..plain },
+    }
 }

@@ -1,51 +1,30 @@
 //! Intents from a topic, in the order of their times.
 
-use weir_core::basis::time::Time;
 use weir_kafka::{
     client::KafkaOptions,
-    range::{Range, RangeReader},
+    range::{Between, RangeReader},
 };
 
 use super::{
     Input,
-    past::{Batch, Between, Past},
+    past::{Batch, Past},
 };
 
-pub(super) struct TopicInput {
-    reader: RangeReader,
-    between: Between,
-    first: Option<Time>,
-    /// The first batch, which is read ahead to know the first time.
-    ahead: Option<Batch>,
-}
-
-impl TopicInput {
-    pub(super) fn open(kafka: &KafkaOptions, topic: &str, between: Between) -> anyhow::Result<Self> {
-        let range = Range { topic: topic.to_owned(), from: between.from, to: between.to };
-        let mut reader = RangeReader::open(kafka, &range)?;
-        let mut ahead = Batch::default();
-        fill(&mut reader, between, &mut ahead)?;
-        let first = ahead.all().records.iter().filter_map(|record| record.timestamp).min();
-        Ok(Self { reader, between, first, ahead: Some(ahead) })
-    }
-}
-
-impl Input for TopicInput {
-    fn first(&self) -> Option<Time> {
-        self.first
-    }
-
-    fn records(&self) -> u64 {
-        self.reader.records()
-    }
-
-    fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
-        match self.ahead.take() {
-            Some(ahead) => *batch = ahead,
-            None => fill(&mut self.reader, self.between, batch)?,
+pub(super) fn input(kafka: &KafkaOptions, topic: &str, between: Between) -> anyhow::Result<Input> {
+    let mut reader = RangeReader::open(kafka, topic, between)?;
+    // The first batch is read ahead to know the first time.
+    let mut ahead = Batch::default();
+    fill(&mut reader, between, &mut ahead)?;
+    let first = ahead.all().records.iter().filter_map(|record| record.timestamp).min();
+    let (records, mut ahead) = (reader.records, Some(ahead));
+    let next = move |batch: &mut Batch| match ahead.take() {
+        Some(ahead) => {
+            *batch = ahead;
+            Ok(())
         }
-        Ok(())
-    }
+        None => fill(&mut reader, between, batch),
+    };
+    Ok(Input { first, records, next: Box::new(next) })
 }
 
 fn fill(reader: &mut RangeReader, between: Between, batch: &mut Batch) -> anyhow::Result<()> {
