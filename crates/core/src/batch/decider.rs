@@ -108,7 +108,7 @@ pub use kept::{KeptLimits, KeptTokens};
 pub(crate) use limits::BatchLimits;
 pub use offer::MOST_OFFERS;
 pub use schemas::schemas_of;
-pub use settlement::{Settlement, Unclear};
+pub use settlement::Settlement;
 pub use undecided::{Decoded, Undecided};
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was
