@@ -56,7 +56,6 @@ pub use self::cloud_events::Header;
 use self::{
     cloud_events::ContentMode,
     field_value::{FieldReader, FieldSource, FieldValue, Usual},
-    scan::Refused,
     walk::Found,
 };
 use super::{
@@ -124,7 +123,7 @@ fn read<'a, T>(
         ContentMode::Plain(_) => &fields.plain,
     };
     let mut found = Found::nothing(text);
-    walk::walk(trie, &mut found).map_err(|Refused| json::refusal(text))?;
+    walk::walk(trie, &mut found)?;
     if let Some(pointer) = found.twice {
         return Err(DeadLetter::new(WrongType, format!("{pointer} is given twice")));
     }
