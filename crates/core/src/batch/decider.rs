@@ -83,7 +83,7 @@ use super::{
 use crate::{
     basis::{current::Current, origin::Topic, time::Time},
     batch::sizes::OutputLimits,
-    decision::room::DecisionRoom,
+    decision::room::{Oversize, added_bytes},
     deferral::{Deferral, wheel::Wheel},
     intent::{
         dead_letter::DeadLetter,
@@ -184,7 +184,7 @@ impl Decider {
     /// store is asked, so that nothing is recorded for it.
     #[must_use]
     pub fn decode<'b>(&self, records: &'b impl Records) -> Vec<Decoded<'b>> {
-        let room = DecisionRoom::new(self.limits.of_decisions(), self.names_bytes());
+        let (limit_bytes, added_bytes) = (self.limits.of_decisions(), added_bytes(self.names_bytes()));
         let one = |index| {
             if let Some(limit_bytes) = records.not_inflated(index) {
                 return Err(DeadLetter::not_inflated(limit_bytes).into());
@@ -199,7 +199,8 @@ impl Decider {
             if record.deferral.is_some_and(Deferral::is_until_retry) {
                 return Err(retry::decoded(intent, &self.limits, (value_bytes, records.bytes_beside_value(index))));
             }
-            match room.fits(value_bytes.max(intent.value().envelope_bytes()), records.bytes_beside_value(index)) {
+            let largest_value = value_bytes.max(intent.value().envelope_bytes());
+            match Oversize::check(largest_value + records.bytes_beside_value(index) + added_bytes, limit_bytes) {
                 Ok(()) => Ok(intent),
                 Err(oversize) => Err(DeadLetter::not_writable(value_bytes, oversize).into()),
             }

@@ -22,12 +22,8 @@ const MAX_LISTED: usize = 4096;
 
 /// Why bytes are not a bitmap of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FormatError {
-    #[error("is not a RoaringBitmap in the portable format of kind {kind}: {message}")]
-    Wrong { kind: UserIdKind, message: String },
-    #[error("has bytes after the end of its RoaringBitmap")]
-    Trailing,
-}
+#[error("{0}")]
+pub struct FormatError(String);
 
 /// Reads one bitmap, which must be all that there is; `bytes` is how much there is, where that is known.
 pub fn read_members(kind: UserIdKind, bytes: Option<u64>, reader: &mut impl Read) -> Result<Members, FormatError> {
@@ -39,7 +35,7 @@ pub fn read_members(kind: UserIdKind, bytes: Option<u64>, reader: &mut impl Read
     let members = members.map_err(|error| wrong(kind, &error))?;
     match reader.read(&mut [0]) {
         Ok(0) => Ok(members),
-        Ok(_) => Err(FormatError::Trailing),
+        Ok(_) => Err(FormatError("has bytes after the end of its RoaringBitmap".to_owned())),
         Err(error) => Err(wrong(kind, &error)),
     }
 }
@@ -56,7 +52,7 @@ pub fn write_members(members: &Members, writer: &mut impl Write) -> io::Result<(
 fn wrong(kind: UserIdKind, error: &io::Error) -> FormatError {
     let too_early = error.kind() == io::ErrorKind::UnexpectedEof;
     let message = if too_early { "it ends too early".to_owned() } else { error.to_string() };
-    FormatError::Wrong { kind, message }
+    FormatError(format!("is not a RoaringBitmap in the portable format of kind {kind}: {message}"))
 }
 
 pub(crate) fn invalid(message: &'static str) -> io::Error {
