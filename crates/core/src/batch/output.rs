@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     basis::{header::HeaderName, origin::Origin, time::Time},
-    batch::tally::Tally,
+    batch::tally::{CapOfSegment, Tally},
     decision::{
         decision_header,
         envelope::EnvelopeTemplate,
@@ -200,7 +200,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     /// What was written, counted.
     pub(crate) fn finish(mut self) -> Tally {
         for CapDenials { segment, cap, count } in self.denials.into_values() {
-            self.tally.cap_denials(segment, cap, count);
+            let of = CapOfSegment { segment: segment.unwrap_or_default().to_owned(), cap: cap.to_owned() };
+            self.tally.cap_denials.push((of, count));
         }
         self.tally
     }
@@ -208,7 +209,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     /// Counts that an intent comes which was deferred until now.
     fn count_release(&mut self, came: &Came<'_, '_>) {
         if let Some(deferral) = came.record.deferral.filter(|deferral| !deferral.waits_for_route()) {
-            self.tally.released(self.grounds.now.millis() - deferral.due.millis());
+            let late_ms = self.grounds.now.millis() - deferral.due.millis();
+            self.tally.late_s.one_more(late_ms.max(0) / 1000);
         }
     }
 

@@ -246,7 +246,7 @@ impl BatchBudgets {
         }
         for (place, budget) in self.claim.budgets.iter().enumerate() {
             let (taken, back) = (self.taken[place], self.back[place]);
-            tally.budget_tokens(&budget.id.name, [taken - back, back, denied[place]]);
+            tally.budget_tokens.push((Arc::clone(&budget.id.name), [taken - back, back, denied[place]]));
         }
     }
 

@@ -19,7 +19,7 @@ use super::{
     walk::Found,
 };
 use crate::{
-    basis::{number, time::Time, zone::Zone},
+    basis::{time::Time, zone::Zone},
     intent::MAX_ID_BYTES,
 };
 
@@ -82,12 +82,10 @@ pub(super) enum Scalar<'a> {
     Text(Cow<'a, str>),
     /// A number as JSON writes it.
     Number(&'a str),
-    /// What no field is.
-    Other(JsonKind),
     /// An integer of a schema.
     Integer(i128),
-    /// What no field is, by a schema, in words.
-    OfSchema(&'static str),
+    /// What no field is, in words.
+    Other(&'static str),
 }
 
 /// The source of an event: a member of the event, or a header.
@@ -177,7 +175,9 @@ impl<'t, 'a> FieldReader<'t, 'a> {
                     DeadLetter::new(NotJson, "the value is not JSON: a string's escapes make no text")
                 })?),
                 JsonKind::Number => Scalar::Number(piece.of(text)),
-                kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
+                kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => {
+                    Scalar::Other(kind.as_str())
+                }
             };
         Ok(Some(FieldValue { name, trie: self.trie, place: FoundAt::Slot(slot), scalar }))
     }
@@ -208,26 +208,6 @@ pub(super) fn is_sized(text: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&text.len())
 }
 
-/// Whether a JSON number is an integer from 0 to 2^64-1, which JSON writes as weir does.
-pub(super) fn is_user_number(number: &str) -> bool {
-    number.parse::<u64>().is_ok()
-}
-
-/// The time that a JSON number gives in milliseconds since 1970.
-pub(super) fn millis(number: &str) -> Option<Time> {
-    number.parse().ok().and_then(Time::from_millis)
-}
-
-/// Whether digits are so few that their value is below 2^64.
-pub(super) fn is_short(digits: &str) -> bool {
-    digits.len() <= number::MAX_DIGITS
-}
-
-/// The time that a few digits give in milliseconds since 1970.
-pub(super) fn short_time(digits: &str) -> Option<Time> {
-    number::value(digits.as_bytes()).and_then(|millis| Time::from_millis(i64::try_from(millis).ok()?))
-}
-
 impl<'a> FieldValue<'_, 'a> {
     /// Whether the event gave it, not its data.
     pub(super) const fn is_of_event(&self) -> bool {
@@ -242,9 +222,9 @@ impl<'a> FieldValue<'_, 'a> {
     /// A user id: the same, or an integer from 0 to 2^64-1, which JSON writes as weir does.
     pub(super) fn user_id(self) -> Result<Cow<'a, str>, DeadLetter> {
         match self.scalar {
-            Scalar::Number(number) if is_user_number(number) => Ok(number.into()),
+            Scalar::Number(number) if number.parse::<u64>().is_ok() => Ok(number.into()),
             Scalar::Integer(integer) if u64::try_from(integer).is_ok() => Ok(integer.to_string().into()),
-            Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
+            Scalar::Number(_) | Scalar::Text(_) | Scalar::Integer(_) | Scalar::Other(_) => {
                 self.sized("a string or an integer from 0 to 2^64-1 without sign, fraction and exponent")
             }
         }
@@ -259,7 +239,7 @@ impl<'a> FieldValue<'_, 'a> {
         let cost = match self.scalar {
             Scalar::Number(number) => number.parse().ok(),
             Scalar::Integer(integer) => integer.try_into().ok(),
-            Scalar::Text(_) | Scalar::Other(_) | Scalar::OfSchema(_) => None,
+            Scalar::Text(_) | Scalar::Other(_) => None,
         }
         .filter(|&cost| cost > 0);
         cost.ok_or_else(|| self.wrong("an integer from 1 to 255"))
@@ -267,19 +247,17 @@ impl<'a> FieldValue<'_, 'a> {
 
     /// An RFC 3339 string, or integer milliseconds since 1970.
     pub(super) fn time(self) -> Result<Time, DeadLetter> {
+        const OUTSIDE: &str = "is an integer, but outside the years 0 to 9999 in milliseconds since 1970";
         let (time, problem) = match &self.scalar {
             Scalar::Text(text) => (
                 Time::from_rfc3339(text),
                 "is a string, but not an RFC 3339 time of the years 0 to 9999, such as 2026-11-20T09:00:00Z",
             ),
             Scalar::Number(number) if !number.contains(['.', 'e', 'E']) => {
-                (millis(number), "is an integer, but outside the years 0 to 9999 in milliseconds since 1970")
+                (number.parse().ok().and_then(Time::from_millis), OUTSIDE)
             }
-            Scalar::Integer(integer) => (
-                i64::try_from(*integer).ok().and_then(Time::from_millis),
-                "is an integer, but outside the years 0 to 9999 in milliseconds since 1970",
-            ),
-            Scalar::Number(_) | Scalar::Other(_) | Scalar::OfSchema(_) => {
+            Scalar::Integer(integer) => (i64::try_from(*integer).ok().and_then(Time::from_millis), OUTSIDE),
+            Scalar::Number(_) | Scalar::Other(_) => {
                 return Err(self.wrong("an RFC 3339 string or an integer of milliseconds since 1970"));
             }
         };
@@ -305,9 +283,8 @@ impl<'a> FieldValue<'_, 'a> {
         let kind = match &self.scalar {
             Scalar::Text(_) => JsonKind::String.as_str(),
             Scalar::Number(_) => JsonKind::Number.as_str(),
-            Scalar::Other(kind) => kind.as_str(),
             Scalar::Integer(_) => "an integer",
-            Scalar::OfSchema(kind) => kind,
+            Scalar::Other(kind) => kind,
         };
         DeadLetter::new(WrongType, format!("{} is {kind}, expected {expected}", self.what()))
     }

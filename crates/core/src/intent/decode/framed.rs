@@ -59,7 +59,7 @@ impl<'a> FieldSource<'a> for FramedReader<'_, 'a> {
         let scalar = match value {
             SchemaValue::Text(text) => Scalar::Text(text.clone()),
             SchemaValue::Integer(integer) => Scalar::Integer(*integer),
-            SchemaValue::Other(kind) => Scalar::OfSchema(kind),
+            SchemaValue::Other(kind) => Scalar::Other(kind),
         };
         Ok(Some(FieldValue { name, trie, place: FoundAt::Slot(FieldSlot::Field(field)), scalar }))
     }

@@ -70,6 +70,7 @@ use super::{
 };
 use crate::{
     basis::{
+        number,
         shard::{IdHash, UserHash},
         time::Time,
     },
@@ -204,7 +205,8 @@ fn id<'a>(source: &impl FieldSource<'a>) -> Result<(Cow<'a, str>, IdHash), DeadL
 fn user_id<'a>(source: &impl FieldSource<'a>) -> Result<Cow<'a, str>, DeadLetter> {
     match source.usual(IntentField::UserId) {
         Usual::Text(id) if field_value::is_sized(id) => Ok(id.into()),
-        Usual::Digits(id) if field_value::is_short(id) => Ok(id.into()),
+        // Whatever they are, so few digits are below 2^64.
+        Usual::Digits(id) if id.len() <= number::MAX_DIGITS => Ok(id.into()),
         Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
             required(source, IntentField::UserId)?.user_id()
         }
@@ -214,7 +216,8 @@ fn user_id<'a>(source: &impl FieldSource<'a>) -> Result<Cow<'a, str>, DeadLetter
 #[inline(always)]
 fn created_at<'a>(source: &impl FieldSource<'a>) -> Result<Option<Time>, DeadLetter> {
     if let Usual::Digits(digits) = source.usual(IntentField::CreatedAt)
-        && let Some(time) = field_value::short_time(digits)
+        && let Some(millis) = number::value(digits.as_bytes())
+        && let Some(time) = i64::try_from(millis).ok().and_then(Time::from_millis)
     {
         return Ok(Some(time));
     }
