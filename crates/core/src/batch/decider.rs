@@ -68,13 +68,11 @@ mod kept;
 mod limits;
 mod offer;
 mod pressure;
-mod schemas;
 mod settlement;
 #[cfg(test)]
 mod tests;
-mod undecided;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     record::{ApprovedByChannel, RecordView, Records},
@@ -86,9 +84,10 @@ use crate::{
     decision::room::{Oversize, added_bytes},
     deferral::{Deferral, wheel::Wheel},
     intent::{
+        Intent,
         dead_letter::DeadLetter,
         decode::{Header, decode},
-        fields::FieldMap,
+        fields::{FieldMap, schemas::SchemaId},
     },
     limit::HeldLimits,
     policy::{Caps, GateReason, Policy, PolicyEval, Unavailable},
@@ -107,9 +106,7 @@ pub(crate) use intents::{BatchClasses, facts};
 pub use kept::{KeptLimits, KeptTokens};
 pub(crate) use limits::BatchLimits;
 pub use offer::MOST_OFFERS;
-pub use schemas::schemas_of;
 pub use settlement::Settlement;
-pub use undecided::{Decoded, Undecided};
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was
 /// read: it is evaluated again after a wait.
@@ -128,6 +125,22 @@ pub struct Decider {
     pub wheel: Option<Wheel>,
     pub held: HeldLimits,
     pub approved_by_channel: ApprovedByChannel,
+}
+
+/// A decoded record, or why nothing is decided of it.
+pub type Decoded<'a> = Result<Intent<'a>, Undecided<'a>>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undecided<'a> {
+    Invalid(DeadLetter),
+    /// Its intent was approved before, and its delivery is tried again.
+    Retry(Box<Intent<'a>>),
+}
+
+impl From<DeadLetter> for Undecided<'_> {
+    fn from(letter: DeadLetter) -> Self {
+        Self::Invalid(letter)
+    }
 }
 
 /// Why an intent is suppressed before a cap is checked, and until when.
@@ -237,6 +250,25 @@ impl Decider {
             + budgets
             + LONGER_NAMES_BYTES
     }
+}
+
+/// The ids of the schemas that have to be ready before these records are read; empty where intents are JSON.
+#[must_use]
+pub fn schemas_of(fields: &FieldMap, records: &impl Records) -> BTreeSet<SchemaId> {
+    let mut ids = BTreeSet::new();
+    let Some(schemas) = fields.schemas() else { return ids };
+    let mut last = None;
+    // The others are not decoded.
+    let decoded = |index: &usize| records.not_inflated(*index).is_none() && !records.is_foreign(*index);
+    for index in (0..records.len()).filter(decoded) {
+        let id = records.get(index).value.and_then(|value| schemas.needs(value));
+        // Nearly all records have the schema of the one before.
+        if id != last {
+            last = id;
+            ids.extend(id);
+        }
+    }
+    ids
 }
 
 impl GateResult {

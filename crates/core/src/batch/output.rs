@@ -1,6 +1,5 @@
 //! Writes what goes out for each record of a batch.
 
-mod again;
 mod defer;
 mod queue;
 mod stamp;
@@ -16,6 +15,7 @@ use super::{
     },
     letter::dead,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView},
+    retry,
 };
 use crate::{
     basis::{header::HeaderName, origin::Origin, time::Time},
@@ -150,6 +150,25 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 Output { to: self.approved(intent), value: OutputValue::AsItCame, headers }
             }
         }
+    }
+
+    /// The record of an intent that was approved before, and is delivered again. Without a permit of its route it waits there, as an
+    /// approved one.
+    pub(crate) fn again(&mut self, came: &Came<'_, 'b>) -> Output {
+        self.count_release(came);
+        let eval = self.grounds.eval;
+        let route = retry::route_of(eval.policy(), came.intent).map(|route| &route.name);
+        if let Fate::Suppressed(Denier::Gate((reason, _)), _) = came.fate
+            && let Some(why) = retry::given_up(reason)
+        {
+            self.tally.undelivered(route, why);
+            return retry::undelivered(why);
+        }
+        if let Some(route) = came.fate.route() {
+            return self.waiting(came, route);
+        }
+        self.tally.retried(route);
+        Output { to: self.approved(came.intent), value: OutputValue::AsItCame, headers: Arc::clone(&self.none) }
     }
 
     fn approval(&mut self, came: &Came<'_, 'b>, decision: &Decision<'w>, counts: Counts) -> OurHeaders {
