@@ -8,10 +8,7 @@ use weir_core::{
 };
 
 use super::{AvroPlan, Kind, Meaning};
-use crate::{
-    cursor::{Cursor, zigzag},
-    misfit::Misfit,
-};
+use crate::cursor::{Cursor, Misfit, zigzag};
 
 /// Steps for each byte of a value, at most. Types without bytes (null, an empty record) could be repeated without end in a few
 /// bytes.

@@ -6,10 +6,7 @@ use weir_core::{
 };
 
 use super::{MessageMember, MessagePlan, ProtobufPlan, Scalar, wire::Raw};
-use crate::{
-    cursor::{Cursor, zigzag},
-    misfit::Misfit,
-};
+use crate::cursor::{Cursor, Misfit, zigzag};
 
 const KEY: u32 = 1;
 const VALUE: u32 = 2;

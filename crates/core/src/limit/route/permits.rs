@@ -3,15 +3,13 @@
 
 mod book;
 mod registry;
-mod service_name;
 #[cfg(test)]
 mod tests;
 
 use std::{sync::Arc, time::Duration};
 
 pub use book::RouteBook;
-pub use registry::{RegisteredInstance, Registry, Total, mean_us};
-pub use service_name::ServiceName;
+pub use registry::{RegisteredInstance, Registry, ServiceName, Total, mean_us};
 
 use crate::limit::{SharedLimit, route::pace::KeptRates, share::Embedded};
 
