@@ -26,6 +26,7 @@ use std::time::Duration;
 
 pub use self::delivered::{Behind, Delivered, DeliveryLook, PartitionLag};
 use self::drain::Drain;
+use crate::basis::words;
 // For the simulation.
 #[cfg(test)]
 use crate::limit::route::delivery_signals::{Deliveries, DeliverySignals, WaitingQueue};
@@ -102,32 +103,23 @@ pub struct Pace {
     pub why: Throttle,
 }
 
-/// Why a route takes less than its ceiling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Throttle {
-    #[default]
-    No,
-    /// Delivery takes no more.
-    Lag,
-    /// Nothing is delivered: weir probes.
-    Stopped,
-    /// A signal of overload holds, or did a moment ago.
-    Signal,
-    LagUnknown,
+words! {
+    /// Why a route takes less than its ceiling.
+    #[derive(Default)]
+    pub enum Throttle {
+        #[default]
+        No = "no",
+        /// Delivery takes no more.
+        Lag = "lag",
+        /// Nothing is delivered: weir probes.
+        Stopped = "stopped",
+        /// A signal of overload holds, or did a moment ago.
+        Signal = "signal",
+        LagUnknown = "lag_unknown",
+    }
 }
 
 impl Throttle {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::No => "no",
-            Self::Lag => "lag",
-            Self::Stopped => "stopped",
-            Self::Signal => "signal",
-            Self::LagUnknown => "lag_unknown",
-        }
-    }
-
     #[must_use]
     pub const fn in_words(self) -> Option<&'static str> {
         match self {

@@ -155,8 +155,8 @@ impl RouteState {
     /// Permits that were taken and not used, by a lease until then. They lapse where it [is over](Self::end_leases).
     fn put_back(&self, pool: Pool, permits: u64, until: Duration) {
         let pool = self.pool(pool);
-        let is_over = millis(until) <= self.ended_ms.load(Ordering::Acquire);
-        if is_over { pool.lapse(permits) } else { pool.put_back(permits) }
+        let has_lapsed = millis(until) <= self.ended_ms.load(Ordering::Acquire);
+        if has_lapsed { pool.used(permits) } else { pool.put_back(permits) }
     }
 
     /// Leases that end by then, by the monotonic clock, are over: what was taken by them lapses where it is put back, because other members

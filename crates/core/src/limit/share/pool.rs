@@ -50,13 +50,8 @@ impl UnitPool {
         self.left.fetch_add(units, Ordering::AcqRel);
     }
 
-    /// Units that were taken are used.
+    /// Units that were taken are held no longer: they are used, or have lapsed because other members may have them by now.
     pub fn used(&self, units: u64) {
-        self.held.fetch_sub(units, Ordering::AcqRel);
-    }
-
-    /// Units that were taken are held no longer, though they were not used: other members may have them by now.
-    pub fn lapse(&self, units: u64) {
         self.held.fetch_sub(units, Ordering::AcqRel);
     }
 
@@ -146,7 +141,7 @@ mod tests {
         assert_eq!((pool.left(), pool.held()), (1, 1));
         pool.withdraw_above(7);
         assert_eq!(pool.take(1, NOW), 1);
-        pool.lapse(1);
+        pool.used(1);
         assert_eq!((pool.left(), pool.held()), (0, 0));
         pool.add(5);
         assert_eq!((pool.keep(2), pool.left(), pool.held()), (3, 2, 2));
