@@ -159,18 +159,10 @@ fn steps_of(pointer: &str) -> Result<Vec<String>, &'static str> {
 
 /// One step of a pointer: `~0` stands for `~` and `~1` for `/`.
 fn unescaped(step: &str) -> Result<String, &'static str> {
-    let mut parts = step.split('~');
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (sign, rest) = match part.as_bytes().first() {
-            Some(b'0') => ('~', &part[1..]),
-            Some(b'1') => ('/', &part[1..]),
-            Some(_) | None => return Err("behind ~ there has to be 0 (for ~) or 1 (for /)"),
-        };
-        plain.push(sign);
-        plain.push_str(rest);
+    if !step.split('~').skip(1).all(|behind| behind.starts_with(['0', '1'])) {
+        return Err("behind ~ there has to be 0 (for ~) or 1 (for /)");
     }
-    Ok(plain)
+    Ok(step.replace("~1", "/").replace("~0", "~"))
 }
 
 #[cfg(test)]
