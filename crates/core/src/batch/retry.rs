@@ -133,7 +133,7 @@ impl<'a> Retry<'a> {
             let message = format!("it has no header {name}: only an approved record can be tried again, as it was");
             return Err(DeadLetter::new(DeadLetterReason::MissingField, message));
         };
-        let decision = DecisionHeader::read(header).map_err(unreadable)?;
+        let decision = DecisionHeader::read(header)?;
         let intent = decode(record.value, headers(), &decider.fields)?;
         Ok(Self { intent, decision, header })
     }
@@ -176,15 +176,11 @@ impl<'a> Retry<'a> {
         fits(HEADER_BYTES + decider.topic.name.len() + NUMBER_BYTES, to)?;
         route.iter().for_each(|route| tally.failed(&route.name));
         tally.deferred.one_more(deferral.why.as_str());
-        let decision = decision_header::with_retry(header, retry).map_err(unreadable)?;
+        let decision = decision_header::with_retry(header, retry)?;
         let decision = [(HeaderName::Decision.as_str(), decision)];
         let headers = decision.into_iter().chain(deferral.headers().iter().cloned()).collect();
         Ok(Output { to, value: OutputValue::WithoutDecision, headers })
     }
-}
-
-fn unreadable(error: decision_header::Unreadable) -> DeadLetter {
-    DeadLetter::new(DeadLetterReason::WrongType, error.to_string())
 }
 
 #[cfg(test)]
