@@ -186,7 +186,6 @@ pub struct GateResult {
 
 impl Decider {
     /// By these segments and policy. Fields are where they are by default, nothing is deferred, and no limit has an effect.
-    #[must_use]
     pub fn new(topic: impl Into<Topic>, segments: Arc<Current<SegmentSet>>, policy: Arc<Current<Policy>>) -> Self {
         let (fields, limits, approved_by_channel) = Default::default();
         let (topic, wheel, held) = (topic.into(), None, HeldLimits::default());
@@ -253,7 +252,6 @@ impl Decider {
 }
 
 /// The ids of the schemas that have to be ready before these records are read; empty where intents are JSON.
-#[must_use]
 pub fn schemas_of(fields: &FieldMap, records: &impl Records) -> BTreeSet<SchemaId> {
     let mut ids = BTreeSet::new();
     let Some(schemas) = fields.schemas() else { return ids };
@@ -273,7 +271,6 @@ pub fn schemas_of(fields: &FieldMap, records: &impl Records) -> BTreeSet<SchemaI
 
 impl GateResult {
     /// The request by which the store is asked, whether it decides or looks up.
-    #[must_use]
     pub const fn request(&self) -> Option<RequestIndex> {
         match self.disposition {
             Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => Some(request),

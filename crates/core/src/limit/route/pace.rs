@@ -49,7 +49,6 @@ pub struct Lag {
 
 impl Lag {
     /// Approved intents that are not delivered.
-    #[must_use]
     pub const fn undelivered(self) -> u64 {
         self.end.saturating_sub(self.committed)
     }
@@ -120,7 +119,6 @@ words! {
 }
 
 impl Throttle {
-    #[must_use]
     pub const fn in_words(self) -> Option<&'static str> {
         match self {
             Self::No => None,
@@ -132,7 +130,6 @@ impl Throttle {
     }
 
     /// Whether nothing but probes are approved.
-    #[must_use]
     pub const fn is_closed(self) -> bool {
         match self {
             Self::Stopped | Self::LagUnknown => true,
@@ -156,7 +153,6 @@ pub struct Controller {
 
 impl Controller {
     /// A controller that has seen nothing yet.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an hour at most")]
     pub fn new(ahead_ms: i64, reserved_permille: u32) -> Self {
         let (at, lag, unknown_since) = (None, None, None);
@@ -214,7 +210,6 @@ impl Controller {
     }
 
     /// What is to be kept of this delivery, after a turn.
-    #[must_use]
     pub fn to_keep(&self) -> KeptRates {
         if self.unknown_since.is_some() { KeptRates::default() } else { self.drain.to_keep() }
     }
@@ -249,7 +244,6 @@ impl Controller {
 }
 
 /// The pace of a route without a consumer group: it is bound by its ceiling alone. Both are as in [`Sample`].
-#[must_use]
 pub fn by_ceiling(ceiling: Option<u64>, slow: f64) -> Pace {
     let best_per_s = ceiling.map(|ceiling| to_f64(ceiling.max(1)));
     let ceiling = best_per_s.unwrap_or(1.0);

@@ -100,14 +100,12 @@ impl PermitTurn {
     }
 
     /// The room, [`MOST`] where nothing bounds it.
-    #[must_use]
     pub fn room_or_most(&self) -> u64 {
         self.room.unwrap_or(MOST).min(MOST)
     }
 }
 
 /// The rates that are kept in thousandths.
-#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "at most 10^12")]
 pub fn kept_rates([drain, best]: [u64; 2]) -> KeptRates {
     let rate = |parts: u64| (parts > 0).then(|| parts as f64 / RATE_PARTS);

@@ -23,7 +23,6 @@ pub struct UnitPool {
 
 impl UnitPool {
     /// Nothing is held; what is added is this process's until then, by the monotonic clock.
-    #[must_use]
     pub fn new(until: Duration) -> Self {
         let (left, held) = Default::default();
         Self { left, held, until_ms: AtomicU64::new(millis(until)) }
@@ -55,13 +54,11 @@ impl UnitPool {
         self.held.fetch_sub(units, Ordering::AcqRel);
     }
 
-    #[must_use]
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Acquire)
     }
 
     /// How many are held, taken or not.
-    #[must_use]
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Acquire)
     }
@@ -77,13 +74,11 @@ impl UnitPool {
     }
 
     /// Until when they are this process's, by the monotonic clock.
-    #[must_use]
     pub fn until(&self) -> Duration {
         Duration::from_millis(self.until_ms.load(Ordering::Acquire))
     }
 
     /// Whether they may be others' by now.
-    #[must_use]
     pub fn is_over(&self, passed: Duration) -> bool {
         millis(passed) >= self.until_ms.load(Ordering::Acquire)
     }

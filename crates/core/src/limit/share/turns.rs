@@ -8,13 +8,11 @@ const OVERTAKEN: &str = "a later turn was taken under the name of this instance:
                          another process has its name";
 
 /// Why a turn has no answer that comes behind a later one.
-#[must_use]
 pub fn overtaken() -> StoreError {
     StoreError::Temporary(OVERTAKEN.to_owned())
 }
 
 /// Whether a turn has no answer because it comes behind a later one: it comes to nothing, however often it is repeated.
-#[must_use]
 pub fn is_overtaken(error: &StoreError) -> bool {
     matches!(error, StoreError::Temporary(why) if why == OVERTAKEN)
 }
@@ -92,7 +90,6 @@ impl<L: SharedLimit> Default for Turns<L> {
 }
 
 impl<L: SharedLimit> Turns<L> {
-    #[must_use]
     pub const fn unanswered(&self) -> Option<&Unanswered<L>> {
         self.unanswered.as_ref()
     }

@@ -47,7 +47,6 @@ impl Registry {
         self.instances.iter().filter(move |(_, registered)| registered.ends > now)
     }
 
-    #[must_use]
     pub fn total(&self, now: Time) -> Total {
         self.live(now).fold(Total::default(), |total, (_, registered)| Total {
             instances: total.instances + 1,
@@ -76,7 +75,6 @@ impl Registry {
 }
 
 /// The mean of processing times in microseconds, with so many more whose sum is in milliseconds; 0: there was none yet.
-#[must_use]
 pub fn mean_us(before_us: u64, (count, sum_ms): (u64, u64)) -> u64 {
     let weight = if before_us == 0 { 0 } else { MEAN_OF };
     let sum_us = (before_us * weight).saturating_add(sum_ms.saturating_mul(1_000));
@@ -90,13 +88,11 @@ pub struct ServiceName(Arc<str>);
 
 impl ServiceName {
     /// `None` where the text is no such name.
-    #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         ((1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(is_known)).then(|| Self(text.into()))
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
