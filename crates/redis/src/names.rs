@@ -174,7 +174,7 @@ impl Names {
                 for field in names {
                     let torn = || cluster.torn("the names of kinds");
                     let names = field.map(|field| serde_json::from_slice(&field)).transpose();
-                    self.kinds.push_found(names.map_err(|_| torn())?);
+                    self.kinds.push(names.map_err(|_| torn())?);
                 }
                 Ok((next, numbers))
             }
