@@ -9,7 +9,7 @@ use crate::time_zones::{self, TimeZones};
 
 static SYSTEM: LazyLock<(TimeZones, Vec<TimeZone>)> =
     LazyLock::new(|| time_zones::read(std::env::var_os("TZDIR").as_deref()));
-static IS_PREFERRED: LazyLock<bool> = LazyLock::new(|| zone::prefer(|| SYSTEM.1.clone()).is_ok());
+static IS_PREFERRED: LazyLock<bool> = LazyLock::new(|| zone::prefer(|| SYSTEM.1.clone()));
 
 /// Prefers the system's time zones where the system has a database. The first zone that is asked for reads them.
 pub fn prefer() {

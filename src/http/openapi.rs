@@ -17,10 +17,11 @@ use utoipa::{
         security::{Http, HttpAuthScheme, SecurityScheme},
     },
 };
-use weir_core::schema;
 
 use super::{Api, problem::Always};
 use crate::query::EntryPoint;
+
+const INTENT: &str = include_str!("../../schemas/intent.schema.json");
 
 /// What is not said at a route.
 #[derive(OpenApi)]
@@ -97,7 +98,7 @@ pub(super) async fn openapi(State(api): State<Arc<Api>>) -> Response {
 
 pub(super) fn document(routes: &utoipa::openapi::OpenApi) -> Bytes {
     let mut document = serde_json::to_value(routes).unwrap_or_default();
-    put(&mut document, "Intent", schema::intent().into());
+    put(&mut document, "Intent", serde_json::from_str(INTENT).expect("the schema of an intent is JSON"));
     document["components"]["schemas"]["Decision"]["examples"] = json!([example_decision()]);
     document["components"]["schemas"]["Intent"]["examples"] = json!([example_intent()]);
     Bytes::from(serde_json::to_vec_pretty(&document).unwrap_or_default())

@@ -1,4 +1,5 @@
-//! The schemas and examples in `schemas/` are those of the code. `UPDATE=1 cargo test --test pure schemas` rewrites them.
+//! The schemas and examples in `schemas/` are those of the code, and that of an intent takes what the code does. `UPDATE=1 cargo test --test
+//! pure schemas` rewrites the others.
 
 use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
 
@@ -60,26 +61,31 @@ fn plain(text: &str) -> Intent<'_> {
     decode(Some(text.as_bytes()), [], &FieldMap::default()).unwrap()
 }
 
+/// The schema of an intent whose fields are by their names at the top. It never refuses what weir takes. weir refuses more, which no schema can
+/// say: fields given twice, ids of over 256 bytes in fewer characters, names of time zones that do not exist, strings that are no times, `1.0`
+/// as an integer.
+fn intent_schema() -> Value {
+    serde_json::from_str(&fs::read_to_string(repository("schemas/intent.schema.json")).unwrap()).unwrap()
+}
+
 #[test]
 fn the_schemas_are_those_of_the_types() {
     same("decision.schema.json", &format!("{:#}", schema::decision().as_value()));
     same("decision-header.schema.json", &format!("{:#}", schema::decision_header().as_value()));
-    same("intent.schema.json", &format!("{:#}", schema::intent().as_value()));
     same("simulation.schema.json", &format!("{:#}", schema::simulation().as_value()));
 }
 
 #[test]
 fn the_intent_schema_names_the_fields_that_are_read_and_the_payload() {
-    let schema = schema::intent();
-    let names: BTreeSet<&str> =
-        schema.as_value()["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+    let schema = intent_schema();
+    let names: BTreeSet<&str> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
     let fields = IntentField::ALL.iter().map(|field| field.as_str()).chain(["payload"]).collect();
     assert_eq!(names, fields);
 }
 
 #[test]
 fn every_example_of_an_intent_is_valid_and_is_read() {
-    let validator = validator(schema::intent());
+    let validator = jsonschema::validator_for(&intent_schema()).unwrap();
     for (name, text) in examples("intents") {
         let value: Value = serde_json::from_str(&text).unwrap();
         let headers = name
@@ -95,7 +101,7 @@ fn every_example_of_an_intent_is_valid_and_is_read() {
 
 #[test]
 fn the_intent_schema_refuses_nothing_that_is_an_intent_and_most_of_what_is_none() {
-    let validator = validator(schema::intent());
+    let validator = jsonschema::validator_for(&intent_schema()).unwrap();
     let (mut taken, mut refused) = (0, 0);
     for case in hostile::hostile().iter().filter(|case| case.headers.is_empty()) {
         let Some(value) = case.value.as_deref().and_then(|bytes| serde_json::from_slice(bytes).ok()) else { continue };

@@ -278,7 +278,7 @@ impl Model {
     fn send(&mut self, request: &AdmitRequest<'_>) -> Send {
         let owned = |name: Option<&str>| name.map(str::to_owned);
         let names: KindNames = (owned(request.class.channel), owned(request.class.category));
-        let kind = self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(names));
+        let kind = self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(Some(names)));
         let campaign = request.class.campaign.map_or(Campaign::NONE, |name| {
             let known = self.campaigns.iter().position(|known| known == name);
             let place = known.unwrap_or_else(|| {

@@ -174,7 +174,7 @@ impl Names {
         };
         for field in listed {
             let names = field.map(|field| serde_json::from_slice(&field)).transpose();
-            self.kinds.push_found(names.map_err(|_| cluster.torn("the names of kinds"))?);
+            self.kinds.push(names.map_err(|_| cluster.torn("the names of kinds"))?);
         }
         Ok((next, numbers))
     }

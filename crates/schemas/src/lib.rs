@@ -14,8 +14,6 @@
 #[cfg(feature = "avro")]
 mod avro;
 mod cursor;
-mod frame;
-mod misfit;
 mod place;
 mod plan;
 #[cfg(feature = "protobuf")]

@@ -12,7 +12,7 @@ use weir_core::{
     ports::{SchemaFields, SchemaId},
 };
 
-use crate::{misfit::Misfit, place::Place};
+use crate::{cursor::Misfit, place::Place};
 
 /// Schemas that one schema refers to, and itself, have so many bytes together, at most.
 pub(crate) const MAX_TEXT_BYTES: usize = 4 << 20;

@@ -6,20 +6,24 @@ use tokio::sync::Mutex;
 use weir_core::{
     basis::current::Current,
     intent::{
-        dead_letter::{DeadLetter, DeadLetterReason::UnknownSchema},
+        dead_letter::{
+            DeadLetter,
+            DeadLetterReason::{NotDecodable, UnknownSchema},
+        },
         fields::FieldMap,
     },
     ports::{Content, HeldSchemas, Preparing, SchemaId, Schemas, SchemasUnavailable},
 };
 
 use crate::{
-    frame,
     place::Place,
     plan::{Compiling, Definition, Format, shortened},
     registry::Registry,
     table::{KnownSchema, SchemaTable},
 };
 
+/// The first byte of the frame of a Schema Registry; behind it is the schema's id, 4 bytes, the highest first.
+const MAGIC: u8 = 0;
 /// How many schemas are asked for until they are in memory.
 const TOGETHER: usize = 50;
 
@@ -157,7 +161,7 @@ impl Schemas for IntentSchemas {
     fn needs(&self, value: &[u8]) -> Option<SchemaId> {
         match self.format {
             Format::JsonSchema => None,
-            Format::Avro | Format::Protobuf => Some(frame::split(value)?.0),
+            Format::Avro | Format::Protobuf => Some(split(value)?.0),
         }
     }
 
@@ -166,7 +170,7 @@ impl Schemas for IntentSchemas {
     }
 
     fn read<'a>(&self, value: &'a [u8]) -> Result<Content<'a>, DeadLetter> {
-        let (id, content) = frame::split(value).ok_or_else(|| frame::none(value))?;
+        let (id, content) = split(value).ok_or_else(|| without_frame(value))?;
         if self.format == Format::JsonSchema {
             return Ok(Content::Json(content));
         }
@@ -178,4 +182,24 @@ impl Schemas for IntentSchemas {
             None => Err(unknown("is not in schemas.files")),
         }
     }
+}
+
+/// Id and content of a value; `None` where it has no frame.
+fn split(value: &[u8]) -> Option<(SchemaId, &[u8])> {
+    let (&magic, rest) = value.split_first()?;
+    let (id, content) = rest.split_first_chunk()?;
+    (magic == MAGIC).then_some((SchemaId::from_be_bytes(*id), content))
+}
+
+/// The dead letter of a value without a frame.
+fn without_frame(value: &[u8]) -> DeadLetter {
+    let message = match value {
+        [MAGIC, ..] => format!("the value has {} bytes, less than the frame of a Schema Registry (5)", value.len()),
+        [_, ..] | [] => {
+            "the value does not begin with the byte 0 of a Schema Registry's frame: publish it with the registry's serializer, \
+             or change intent.format"
+                .to_owned()
+        }
+    };
+    DeadLetter::new(NotDecodable, message)
 }

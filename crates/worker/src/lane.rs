@@ -32,7 +32,7 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     batch::{
-        decider::{Decider, Unclear},
+        decider::{Decider, Settlement},
         record::Records,
     },
     ports::{Clock, Sink, Source, Store},
@@ -114,7 +114,7 @@ pub(crate) struct LaneState {
     /// Partitions of waiting intents that are not read: what they have needs permits.
     asleep: Asleep,
     /// What limits gave to batches whose commit failed, and when that was, until it is known what is committed.
-    unclear: Vec<(Unclear, Duration)>,
+    unclear: Vec<(Settlement, Duration)>,
 }
 
 impl<S, K, D, C> Lane<S, K, D, C>

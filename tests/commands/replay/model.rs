@@ -151,7 +151,7 @@ impl Model<'_> {
         }
         let Some(cap_set) = eval.route(&facts) else { return (None, None, None) };
         let names = (class.channel.map(str::to_owned), class.category.map(str::to_owned));
-        let kind = self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(names));
+        let kind = self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(Some(names)));
         let next = Campaign(u32::try_from(self.campaigns.len() + 1).unwrap());
         let campaign =
             class.campaign.map_or(Campaign::NONE, |name| *self.campaigns.entry(name.to_owned()).or_insert(next));

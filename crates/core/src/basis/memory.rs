@@ -52,19 +52,9 @@ pub struct LaneMemory {
     pub deferred_bytes: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "worker.memory is {} MiB, which is too little for worker.lanes = {lanes}: set worker.memory to {} MiB at the least, or \
-     worker.lanes to {fitting} at the most",
-    memory_bytes / MIB,
-    needed_bytes.div_ceil(MIB)
-)]
-pub struct TooLittle {
-    memory_bytes: u64,
-    lanes: usize,
-    needed_bytes: u64,
-    fitting: usize,
-}
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TooLittle(String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadsBeside {
@@ -93,8 +83,12 @@ impl LaneMemory {
         let count = u64::try_from(beside.all_lanes(lanes.max(1))).unwrap_or(u64::MAX);
         let share = memory_bytes.saturating_sub(fixed) / count;
         if share < LEAST_LANE_BYTES {
-            let needed_bytes = fixed.saturating_add(count.saturating_mul(LEAST_LANE_BYTES));
-            return Err(TooLittle { memory_bytes, lanes, needed_bytes, fitting: fitting(memory_bytes, beside) });
+            let needed = fixed.saturating_add(count.saturating_mul(LEAST_LANE_BYTES)).div_ceil(MIB);
+            let (has, fitting) = (memory_bytes / MIB, fitting(memory_bytes, beside));
+            return Err(TooLittle(format!(
+                "worker.memory is {has} MiB, which is too little for worker.lanes = {lanes}: set worker.memory to {needed} MiB \
+                 at the least, or worker.lanes to {fitting} at the most"
+            )));
         }
         Ok(Self::of_share(share))
     }

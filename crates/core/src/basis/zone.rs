@@ -23,18 +23,11 @@ static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
 static SYSTEM: OnceLock<fn() -> Vec<TimeZone>> = OnceLock::new();
 
 /// Prefers the zones of the system's database to the built-in ones, which remain for names that it lacks. The first [`Zone`] reads
-/// them, so a command that needs none does not wait for them. Call it once, before that: a zone never changes under a policy.
-pub fn prefer(system: fn() -> Vec<TimeZone>) -> Result<(), TooLate> {
-    if KNOWN.get().is_some() {
-        return Err(TooLate);
-    }
-    SYSTEM.set(system).map_err(|_| TooLate)
+/// them, so a command that needs none does not wait for them. Call it once, before that: a zone never changes under a policy. `false`: zones
+/// were asked for, or another reader was named before; they stay as they are.
+pub fn prefer(system: fn() -> Vec<TimeZone>) -> bool {
+    KNOWN.get().is_none() && SYSTEM.set(system).is_ok()
 }
-
-/// Zones were asked for, or another reader was named before; they stay as they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("time zones were in use before the system's database was named")]
-pub struct TooLate;
 
 fn known() -> &'static [Known] {
     KNOWN.get_or_init(|| all(SYSTEM.get().map(|read| read()).unwrap_or_default()))

@@ -68,13 +68,11 @@ mod kept;
 mod limits;
 mod offer;
 mod pressure;
-mod schemas;
 mod settlement;
 #[cfg(test)]
 mod tests;
-mod undecided;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     record::{ApprovedByChannel, RecordView, Records},
@@ -83,12 +81,13 @@ use super::{
 use crate::{
     basis::{current::Current, origin::Topic, time::Time},
     batch::sizes::OutputLimits,
-    decision::room::DecisionRoom,
+    decision::room::{Oversize, added_bytes},
     deferral::{Deferral, wheel::Wheel},
     intent::{
+        Intent,
         dead_letter::DeadLetter,
         decode::{Header, decode},
-        fields::FieldMap,
+        fields::{FieldMap, schemas::SchemaId},
     },
     limit::HeldLimits,
     policy::{Caps, GateReason, Policy, PolicyEval, Unavailable},
@@ -107,9 +106,7 @@ pub(crate) use intents::{BatchClasses, facts};
 pub use kept::{KeptLimits, KeptTokens};
 pub(crate) use limits::BatchLimits;
 pub use offer::MOST_OFFERS;
-pub use schemas::schemas_of;
-pub use settlement::{Settlement, Unclear};
-pub use undecided::{Decoded, Undecided};
+pub use settlement::Settlement;
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was
 /// read: it is evaluated again after a wait.
@@ -128,6 +125,22 @@ pub struct Decider {
     pub wheel: Option<Wheel>,
     pub held: HeldLimits,
     pub approved_by_channel: ApprovedByChannel,
+}
+
+/// A decoded record, or why nothing is decided of it.
+pub type Decoded<'a> = Result<Intent<'a>, Undecided<'a>>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undecided<'a> {
+    Invalid(DeadLetter),
+    /// Its intent was approved before, and its delivery is tried again.
+    Retry(Box<Intent<'a>>),
+}
+
+impl From<DeadLetter> for Undecided<'_> {
+    fn from(letter: DeadLetter) -> Self {
+        Self::Invalid(letter)
+    }
 }
 
 /// Why an intent is suppressed before a cap is checked, and until when.
@@ -173,7 +186,6 @@ pub struct GateResult {
 
 impl Decider {
     /// By these segments and policy. Fields are where they are by default, nothing is deferred, and no limit has an effect.
-    #[must_use]
     pub fn new(topic: impl Into<Topic>, segments: Arc<Current<SegmentSet>>, policy: Arc<Current<Policy>>) -> Self {
         let (fields, limits, approved_by_channel) = Default::default();
         let (topic, wheel, held) = (topic.into(), None, HeldLimits::default());
@@ -184,7 +196,7 @@ impl Decider {
     /// store is asked, so that nothing is recorded for it.
     #[must_use]
     pub fn decode<'b>(&self, records: &'b impl Records) -> Vec<Decoded<'b>> {
-        let room = DecisionRoom::new(self.limits.of_decisions(), self.names_bytes());
+        let (limit_bytes, added_bytes) = (self.limits.of_decisions(), added_bytes(self.names_bytes()));
         let one = |index| {
             if let Some(limit_bytes) = records.not_inflated(index) {
                 return Err(DeadLetter::not_inflated(limit_bytes).into());
@@ -199,7 +211,8 @@ impl Decider {
             if record.deferral.is_some_and(Deferral::is_until_retry) {
                 return Err(retry::decoded(intent, &self.limits, (value_bytes, records.bytes_beside_value(index))));
             }
-            match room.fits(value_bytes.max(intent.value().envelope_bytes()), records.bytes_beside_value(index)) {
+            let largest_value = value_bytes.max(intent.value().envelope_bytes());
+            match Oversize::check(largest_value + records.bytes_beside_value(index) + added_bytes, limit_bytes) {
                 Ok(()) => Ok(intent),
                 Err(oversize) => Err(DeadLetter::not_writable(value_bytes, oversize).into()),
             }
@@ -238,9 +251,26 @@ impl Decider {
     }
 }
 
+/// The ids of the schemas that have to be ready before these records are read; empty where intents are JSON.
+pub fn schemas_of(fields: &FieldMap, records: &impl Records) -> BTreeSet<SchemaId> {
+    let mut ids = BTreeSet::new();
+    let Some(schemas) = fields.schemas() else { return ids };
+    let mut last = None;
+    // The others are not decoded.
+    let decoded = |index: &usize| records.not_inflated(*index).is_none() && !records.is_foreign(*index);
+    for index in (0..records.len()).filter(decoded) {
+        let id = records.get(index).value.and_then(|value| schemas.needs(value));
+        // Nearly all records have the schema of the one before.
+        if id != last {
+            last = id;
+            ids.extend(id);
+        }
+    }
+    ids
+}
+
 impl GateResult {
     /// The request by which the store is asked, whether it decides or looks up.
-    #[must_use]
     pub const fn request(&self) -> Option<RequestIndex> {
         match self.disposition {
             Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => Some(request),

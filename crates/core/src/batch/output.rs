@@ -1,6 +1,5 @@
 //! Writes what goes out for each record of a batch.
 
-mod again;
 mod defer;
 mod queue;
 mod stamp;
@@ -16,10 +15,11 @@ use super::{
     },
     letter::dead,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView},
+    retry,
 };
 use crate::{
     basis::{header::HeaderName, origin::Origin, time::Time},
-    batch::tally::Tally,
+    batch::tally::{CapOfSegment, Tally},
     decision::{
         decision_header,
         envelope::EnvelopeTemplate,
@@ -152,6 +152,25 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
     }
 
+    /// The record of an intent that was approved before, and is delivered again. Without a permit of its route it waits there, as an
+    /// approved one.
+    pub(crate) fn again(&mut self, came: &Came<'_, 'b>) -> Output {
+        self.count_release(came);
+        let eval = self.grounds.eval;
+        let route = retry::route_of(eval.policy(), came.intent).map(|route| &route.name);
+        if let Fate::Suppressed(Denier::Gate((reason, _)), _) = came.fate
+            && let Some(why) = retry::given_up(reason)
+        {
+            self.tally.undelivered(route, why);
+            return retry::undelivered(why);
+        }
+        if let Some(route) = came.fate.route() {
+            return self.waiting(came, route);
+        }
+        self.tally.retried(route);
+        Output { to: self.approved(came.intent), value: OutputValue::AsItCame, headers: Arc::clone(&self.none) }
+    }
+
     fn approval(&mut self, came: &Came<'_, 'b>, decision: &Decision<'w>, counts: Counts) -> OurHeaders {
         let (grounds, numbers, intent) = (self.grounds, self.numbers, came.intent);
         let write = || -> OurHeaders {
@@ -200,7 +219,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     /// What was written, counted.
     pub(crate) fn finish(mut self) -> Tally {
         for CapDenials { segment, cap, count } in self.denials.into_values() {
-            self.tally.cap_denials(segment, cap, count);
+            let of = CapOfSegment { segment: segment.unwrap_or_default().to_owned(), cap: cap.to_owned() };
+            self.tally.cap_denials.push((of, count));
         }
         self.tally
     }
@@ -208,7 +228,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     /// Counts that an intent comes which was deferred until now.
     fn count_release(&mut self, came: &Came<'_, '_>) {
         if let Some(deferral) = came.record.deferral.filter(|deferral| !deferral.waits_for_route()) {
-            self.tally.released(self.grounds.now.millis() - deferral.due.millis());
+            let late_ms = self.grounds.now.millis() - deferral.due.millis();
+            self.tally.late_s.one_more(late_ms.max(0) / 1000);
         }
     }
 

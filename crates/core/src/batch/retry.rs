@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{
     decider::{Decider, Undecided, facts},
     letter::dead,
-    record::{Destination, OurHeaders, Output, OutputValue, RecordView, Records},
+    record::{Destination, Output, OutputValue, RecordView, Records},
     tally::Tally,
 };
 use crate::{
@@ -53,13 +53,6 @@ words! {
     }
 }
 
-impl GivenUp {
-    /// The headers of the undelivered record, behind its own.
-    fn headers(self) -> OurHeaders {
-        Arc::new([(HeaderName::Reason.as_str(), self.as_str().to_owned())])
-    }
-}
-
 /// How long a delivery waits for its retry of this number, from 1, in milliseconds: exponential backoff with full jitter, at
 /// random up to 1, 2, 4 ... and at most 60 minutes. The same for the same intent and number.
 pub fn wait_ms(retry: u32, id: IdHash) -> i64 {
@@ -85,7 +78,8 @@ pub(crate) fn given_up(reason: GateReason) -> Option<GivenUp> {
 }
 
 pub(crate) fn undelivered(why: GivenUp) -> Output {
-    Output { to: Destination::Undelivered, value: OutputValue::AsItCame, headers: why.headers() }
+    let headers = Arc::new([(HeaderName::Reason.as_str(), why.as_str().to_owned())]);
+    Output { to: Destination::Undelivered, value: OutputValue::AsItCame, headers }
 }
 
 /// A deferred record that is to be approved once more; its value, and its key and own headers, have so many bytes.
@@ -139,7 +133,7 @@ impl<'a> Retry<'a> {
             let message = format!("it has no header {name}: only an approved record can be tried again, as it was");
             return Err(DeadLetter::new(DeadLetterReason::MissingField, message));
         };
-        let decision = DecisionHeader::read(header).map_err(unreadable)?;
+        let decision = DecisionHeader::read(header)?;
         let intent = decode(record.value, headers(), &decider.fields)?;
         Ok(Self { intent, decision, header })
     }
@@ -182,15 +176,11 @@ impl<'a> Retry<'a> {
         fits(HEADER_BYTES + decider.topic.name.len() + NUMBER_BYTES, to)?;
         route.iter().for_each(|route| tally.failed(&route.name));
         tally.deferred.one_more(deferral.why.as_str());
-        let decision = decision_header::with_retry(header, retry).map_err(unreadable)?;
+        let decision = decision_header::with_retry(header, retry)?;
         let decision = [(HeaderName::Decision.as_str(), decision)];
         let headers = decision.into_iter().chain(deferral.headers().iter().cloned()).collect();
         Ok(Output { to, value: OutputValue::WithoutDecision, headers })
     }
-}
-
-fn unreadable(error: decision_header::Unreadable) -> DeadLetter {
-    DeadLetter::new(DeadLetterReason::WrongType, error.to_string())
 }
 
 #[cfg(test)]

@@ -84,16 +84,6 @@ impl Tally {
         self.early_times += u64::from(intent.has_early_time());
     }
 
-    pub fn cap_denials(&mut self, segment: Option<&str>, cap: &str, count: u64) {
-        let cap = CapOfSegment { segment: segment.unwrap_or_default().to_owned(), cap: cap.to_owned() };
-        self.cap_denials.push((cap, count));
-    }
-
-    /// Tokens of a budget: spent, returned and denied.
-    pub fn budget_tokens(&mut self, budget: &Arc<str>, tokens: [u64; 3]) {
-        self.budget_tokens.push((Arc::clone(budget), tokens));
-    }
-
     pub fn waiting(&mut self, route: &Arc<str>) {
         one_more(&mut self.waiting, Arc::clone(route));
     }
@@ -108,10 +98,6 @@ impl Tally {
 
     pub fn undelivered(&mut self, route: Option<&Arc<str>>, why: GivenUp) {
         one_more(&mut self.undelivered, (route.cloned().unwrap_or_default(), why));
-    }
-
-    pub fn released(&mut self, late_ms: i64) {
-        self.late_s.one_more(late_ms.max(0) / 1000);
     }
 }
 

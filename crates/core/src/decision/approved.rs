@@ -9,6 +9,7 @@ use crate::{
     history::deferred_send::PastSend,
     intent::{
         class::{ClassNames, ClassNumbers},
+        dead_letter::DeadLetter,
         decode::{Header, decode},
         fields::FieldMap,
     },
@@ -58,20 +59,15 @@ impl Sent {
     }
 }
 
-/// Why an approved record of weir's cannot be read back. It names headers and fields, never a part of the value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unreadable(String);
-
 /// Reads a record of the approved topic. Id and user are read from the value as they were when it was an intent. Fails for one that is
 /// weir's and cannot be read: another mapping of fields, a header that was changed.
 pub fn read<'a>(
     value: Option<&'a [u8]>,
     headers: impl IntoIterator<Item = Header<'a>> + Clone,
     fields: &FieldMap,
-) -> Result<ApprovedRecord, Unreadable> {
+) -> Result<ApprovedRecord, DeadLetter> {
     let Some(decision) = DecisionHeader::of(headers.clone()) else { return Ok(ApprovedRecord::Foreign) };
-    let decision = decision.map_err(|error| Unreadable(error.to_string()))?;
+    let decision = decision?;
     if decision.retry > 0 {
         return Ok(ApprovedRecord::Retried);
     }
@@ -81,7 +77,7 @@ pub fn read<'a>(
         let [_, _, campaign] = names;
         return Ok(ApprovedRecord::DoesNotCount(RecordSpend { at, cost, campaign, budgets }));
     }
-    let intent = decode(value, headers, fields).map_err(|letter| Unreadable(letter.message))?;
+    let intent = decode(value, headers, fields)?;
     let (user, id) = (intent.user, intent.id_hash);
     Ok(ApprovedRecord::Counts(Sent { user, id, at, cost, numbers, budgets, names }))
 }
@@ -93,7 +89,7 @@ mod tests {
 
     const VALUE: &str = r#"{"id":"i-1","user_id":42,"cost":3,"channel":"push"}"#;
 
-    fn read_with(decision: Option<&str>, value: &str) -> Result<ApprovedRecord, Unreadable> {
+    fn read_with(decision: Option<&str>, value: &str) -> Result<ApprovedRecord, DeadLetter> {
         let forged = Header { key: b"weir-decision", value: Some(b"forged") };
         let ours = decision.map(|text| Header { key: b"weir-decision", value: Some(text.as_bytes()) });
         let headers: Vec<Header<'_>> = ours.iter().flat_map(|ours| [forged, *ours]).collect();

@@ -15,6 +15,7 @@ use crate::{
     intent::{
         Intent,
         class::{Campaign, ClassNumbers, Kind, MAX_NAME_BYTES, table_name},
+        dead_letter::{DeadLetter, DeadLetterReason},
         decode::Header,
     },
 };
@@ -216,6 +217,13 @@ const fn yes() -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("its last header {} is not what weir writes: {}", HeaderName::Decision.as_str(), .0)]
 pub struct Unreadable(String);
+
+/// What becomes of its record.
+impl From<Unreadable> for DeadLetter {
+    fn from(error: Unreadable) -> Self {
+        Self::new(DeadLetterReason::WrongType, error.to_string())
+    }
+}
 
 impl<'a> DecisionHeader<'a> {
     /// The decision in a record's headers; `None` where there is none. Where several have the name, the last one is weir's: the

@@ -118,13 +118,7 @@ pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, bo
     let alive = &history[first_alive..];
     let same_id = || alive.iter().filter(|entry| entry.id == send.id);
     let verdict = if same_id().next().is_some() { AdmitVerdict::Duplicate } else { judge(alive, send, caps, at) };
-    let record = match (verdict, send.record) {
-        (AdmitVerdict::Allowed, _) | (_, RecordWhen::Always) => true,
-        (AdmitVerdict::Replayed | AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. }, RecordWhen::IfAllowed) => {
-            false
-        }
-    };
-    if record {
+    if verdict == AdmitVerdict::Allowed || send.record == RecordWhen::Always {
         write(history, send, at, bounds);
     }
     Answer { verdict, at, ahead }
@@ -181,7 +175,7 @@ impl Cap {
 
 /// The caps alone: allowed, or denied by the cap that frees last.
 fn judge(alive: &[Entry], send: &Send, caps: &[Cap], at: Time) -> AdmitVerdict {
-    let mut worst: Option<(Option<Time>, AdmitVerdict)> = None;
+    let mut worst: Option<((bool, Option<Time>), AdmitVerdict)> = None;
     for (cap, index) in caps.iter().zip(0_u8..) {
         let (used, room) = cap.weigh(alive, send.campaign, send.cost, at);
         let blocking = match room {
@@ -189,15 +183,9 @@ fn judge(alive: &[Entry], send: &Send, caps: &[Cap], at: Time) -> AdmitVerdict {
             Room::Behind(entry) => Some(entry),
             Room::Never => None,
         };
-        let freed = blocking.map(|entry| cap.window.freed(entry));
-        // `None` is never, and later than any time.
-        let later = match (&worst, freed) {
-            (None, _) => true,
-            (Some((None, _)), _) => false,
-            (Some((Some(_), _)), None) => true,
-            (Some((Some(worst), _)), Some(freed)) => freed > *worst,
-        };
-        if later {
+        // Never is later than any time.
+        let freed = (blocking.is_none(), blocking.map(|entry| cap.window.freed(entry)));
+        if worst.is_none_or(|(worst, _)| freed > worst) {
             worst = Some((freed, AdmitVerdict::Denied { cap: index, used, blocking }));
         }
     }

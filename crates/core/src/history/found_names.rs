@@ -60,18 +60,15 @@ impl FoundNames {
 
     fn kind(&mut self, number: u32, names: KindNames, age: Age) -> Result<(), Conflict> {
         self.highest[0] = number.max(self.highest[0]);
-        // A kind with two numbers harms nobody: a filter counts both.
-        match (age, self.kinds.get(&number)) {
-            (Age::Older, _) => Ok(()),
-            (Age::InHistory, Some(known)) if *known != names => {
-                Err(Conflict(format!("number {number} is that of {known:?} and of {names:?}")))
-            }
-            (Age::InHistory, Some(_)) => Ok(()),
-            (Age::InHistory, None) => {
-                self.kinds.insert(number, names);
-                Ok(())
-            }
+        if age == Age::Older {
+            return Ok(());
         }
+        // A kind with two numbers harms nobody: a filter counts both.
+        if let Some(known) = self.kinds.get(&number).filter(|known| **known != names) {
+            return Err(Conflict(format!("number {number} is that of {known:?} and of {names:?}")));
+        }
+        self.kinds.insert(number, names);
+        Ok(())
     }
 
     fn campaign(&mut self, number: u32, name: String, age: Age) -> Result<(), Conflict> {
@@ -85,10 +82,8 @@ impl FoundNames {
         if let Some(known) = self.campaign_numbers.get(&name).filter(|known| **known != number) {
             return Err(Conflict(format!("campaign {name:?} has numbers {known} and {number}")));
         }
-        if !self.campaigns.contains_key(&number) {
-            self.campaign_numbers.insert(name.clone(), number);
-            self.campaigns.insert(number, name);
-        }
+        self.campaign_numbers.insert(name.clone(), number);
+        self.campaigns.insert(number, name);
         Ok(())
     }
 

@@ -140,18 +140,13 @@ impl KindTable {
     pub fn new(names: Vec<KindNames>) -> Self {
         let mut table = Self::default();
         for name in names {
-            table.push(name);
+            table.push(Some(name));
         }
         table
     }
 
-    /// Adds the next kind and returns its number, [`Kind::OVERFLOW`] where there is no room.
-    pub fn push(&mut self, names: KindNames) -> Kind {
-        self.push_found(Some(names))
-    }
-
-    /// The same for a number that may have no name.
-    pub fn push_found(&mut self, names: Option<KindNames>) -> Kind {
+    /// Adds the next kind, which may have no name, and returns its number, [`Kind::OVERFLOW`] where there is no room.
+    pub fn push(&mut self, names: Option<KindNames>) -> Kind {
         let next = self.names.len() + 1;
         if next >= usize::from(Kind::OVERFLOW.0) {
             return Kind::OVERFLOW;

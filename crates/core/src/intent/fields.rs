@@ -44,28 +44,8 @@ pub const MAX_POINTER_STEPS: usize = MAX_DEPTH - 1;
 
 /// Why a mapping of fields was refused. To be shown behind the setting's place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FieldMapError {
-    /// It is not a JSON pointer to a part of the value.
-    #[error("{field} = {pointer:?} is not a JSON pointer: {problem}")]
-    NotAPointer {
-        field: &'static str,
-        /// What it was mapped to.
-        pointer: String,
-        problem: &'static str,
-    },
-    /// One field would have to be an object for another to be found in it.
-    #[error("{field} = {inner:?} lies inside {other} = {outer:?}, which is no object: map them to different places")]
-    Inside {
-        /// The name of the field that lies inside.
-        field: &'static str,
-        /// Its pointer.
-        inner: String,
-        /// The name of the field that it lies in.
-        other: &'static str,
-        /// The pointer of that.
-        outer: String,
-    },
-}
+#[error("{0}")]
+pub struct FieldMapError(String);
 
 /// How fields are called.
 pub(crate) type NameOf = fn(IntentField) -> &'static str;
@@ -117,19 +97,17 @@ impl FieldMap {
         }
         let mut steps = Vec::with_capacity(pointers.len());
         for (field, pointer) in IntentField::ALL.into_iter().zip(&pointers) {
-            let read = steps_of(pointer).map_err(|problem| FieldMapError::NotAPointer {
-                field: name(field),
-                pointer: pointer.clone(),
-                problem,
-            })?;
-            steps.push((field, read));
+            let invalid =
+                |problem| FieldMapError(format!("{} = {pointer:?} is not a JSON pointer: {problem}", name(field)));
+            steps.push((field, steps_of(pointer).map_err(invalid)?));
         }
         for (field, inner) in &steps {
             let around = steps.iter().find(|(_, outer)| outer.len() < inner.len() && inner.starts_with(outer));
             if let Some((other, _)) = around {
-                let pointer = |field: IntentField| pointers[field as usize].clone();
-                let (inner, outer) = (pointer(*field), pointer(*other));
-                return Err(FieldMapError::Inside { field: name(*field), inner, other: name(*other), outer });
+                let shown = |field: IntentField| format!("{} = {:?}", name(field), pointers[field as usize]);
+                let (inner, outer) = (shown(*field), shown(*other));
+                let message = format!("{inner} lies inside {outer}, which is no object: map them to different places");
+                return Err(FieldMapError(message));
             }
         }
         let slots = || steps.iter().map(|(field, steps)| (FieldSlot::Field(*field), steps.as_slice()));
@@ -181,18 +159,10 @@ fn steps_of(pointer: &str) -> Result<Vec<String>, &'static str> {
 
 /// One step of a pointer: `~0` stands for `~` and `~1` for `/`.
 fn unescaped(step: &str) -> Result<String, &'static str> {
-    let mut parts = step.split('~');
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (sign, rest) = match part.as_bytes().first() {
-            Some(b'0') => ('~', &part[1..]),
-            Some(b'1') => ('/', &part[1..]),
-            Some(_) | None => return Err("behind ~ there has to be 0 (for ~) or 1 (for /)"),
-        };
-        plain.push(sign);
-        plain.push_str(rest);
+    if !step.split('~').skip(1).all(|behind| behind.starts_with(['0', '1'])) {
+        return Err("behind ~ there has to be 0 (for ~) or 1 (for /)");
     }
-    Ok(plain)
+    Ok(step.replace("~1", "/").replace("~0", "~"))
 }
 
 #[cfg(test)]

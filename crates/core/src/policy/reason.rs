@@ -52,7 +52,7 @@ impl SuppressReason {
     }
 }
 
-/// Why an intent goes no further. Each has a row in the table below.
+/// Why an intent goes no further: what a gate or a limit says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GateReason {
     /// A `[[stop]]` of the policy matches it.
@@ -77,35 +77,23 @@ pub enum GateReason {
     BudgetWaits,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SaidBy {
-    Gate,
-    Limit,
-}
-
 impl GateReason {
-    /// What is said of an intent that is not sent for this reason, and who says so.
-    const fn row(self) -> (SuppressReason, SaidBy) {
-        match self {
-            Self::Stopped => (SuppressReason::Stopped, SaidBy::Gate),
-            Self::Expired => (SuppressReason::Expired, SaidBy::Gate),
-            Self::TooEarly => (SuppressReason::TooEarly, SaidBy::Gate),
-            Self::QuietHours => (SuppressReason::QuietHours, SaidBy::Gate),
-            Self::Pressure => (SuppressReason::Pressure, SaidBy::Limit),
-            Self::Capacity | Self::RouteFull(_) => (SuppressReason::Capacity, SaidBy::Limit),
-            // A budget that is known says more than that.
-            Self::Budget(_) | Self::BudgetUnavailable | Self::BudgetWaits => {
-                (SuppressReason::Unavailable, SaidBy::Limit)
-            }
-        }
-    }
-
+    /// What is said of an intent that is not sent for this reason.
     pub const fn word(self) -> SuppressReason {
-        self.row().0
+        match self {
+            Self::Stopped => SuppressReason::Stopped,
+            Self::Expired => SuppressReason::Expired,
+            Self::TooEarly => SuppressReason::TooEarly,
+            Self::QuietHours => SuppressReason::QuietHours,
+            Self::Pressure => SuppressReason::Pressure,
+            Self::Capacity | Self::RouteFull(_) => SuppressReason::Capacity,
+            // A budget that is known says more than that.
+            Self::Budget(_) | Self::BudgetUnavailable | Self::BudgetWaits => SuppressReason::Unavailable,
+        }
     }
 
     /// Whether a limit has nothing for the intent now: it is offered what comes back of it.
     pub const fn is_of_limit(self) -> bool {
-        matches!(self.row().1, SaidBy::Limit)
+        !matches!(self, Self::Stopped | Self::Expired | Self::TooEarly | Self::QuietHours)
     }
 }

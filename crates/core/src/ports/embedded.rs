@@ -82,7 +82,7 @@ impl SharedHistories {
     fn kind(&mut self, class: &ClassNames<'_>) -> Kind {
         let owned = |name: Option<&str>| name.map(|name| table_name(name).into_owned());
         let names = (owned(class.channel), owned(class.category));
-        self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(names))
+        self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(Some(names)))
     }
 
     fn campaign(&mut self, name: Option<&str>) -> Campaign {

@@ -1,8 +1,6 @@
 //! What the worker needs of the outside world, as traits. The edges and the simulation implement them.
 
-mod clock;
 pub mod embedded;
-mod node_health;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-pub use self::{clock::Clock, node_health::NodeHealth};
+use serde::Serialize;
+
 pub use crate::{
     basis::store_error::{StoreError, in_short},
     intent::fields::schemas::{
@@ -21,6 +20,7 @@ pub use crate::{
 };
 use crate::{
     basis::{
+        clocks::{Append, WrongClock},
         origin::{Topic, TopicId},
         shard::UserHash,
         time::Time,
@@ -35,6 +35,42 @@ use crate::{
     },
     intent::class::{ClassNames, ClassNumbers},
 };
+
+/// The clock, and time that passes. The clock is read once for each time that a batch is judged, and handed down; what waits
+/// uses the other two, which no change of the system's clock disturbs.
+pub trait Clock: Send + Sync {
+    /// The time now, to be shown. What is decided or trimmed goes by [`Clock::time_to_decide`].
+    fn now(&self) -> Time;
+
+    /// The time now, to decide by. A clock that there is nothing to compare with is taken to be right. `appends`: when brokers have stamped
+    /// the records that are to be decided. Fails where most other clocks contradict it, or none has been asked yet: decide nothing, and ask
+    /// again.
+    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
+        let _ = appends;
+        Ok(self.now())
+    }
+
+    /// Time passed since some fixed moment; never goes back.
+    fn passed(&self) -> Duration;
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// How a node of a store is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct NodeHealth {
+    /// `host:port`.
+    pub node: String,
+    /// What is wrong; `None` where it answers.
+    pub trouble: Option<String>,
+    pub answered_ms: f64,
+    /// used_memory, in bytes; `None` where the node does not tell.
+    pub used_bytes: Option<u64>,
+    /// maxmemory, in bytes; `None` where there is none or the node does not tell.
+    pub limit_bytes: Option<u64>,
+    pub replicas: Option<u64>,
+    pub commands_per_s: Option<u64>,
+}
 
 /// What a look at the store has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,14 +3,11 @@
 //! A file is from anywhere, so nothing is allocated for a count that the bytes do not bear out, keys must ascend,
 //! and nothing may follow. See <https://github.com/RoaringBitmap/RoaringFormatSpec>.
 
-mod blocks;
-
 use std::io::{self, Read, Write};
 
 use roaring::{RoaringBitmap, RoaringTreemap};
 
-use self::blocks::read_blocks;
-use crate::segment::{Members, UserIdKind};
+use super::{Blocks, Members, UserIdKind};
 
 /// The fewest bytes of a part of a 64-bit bitmap: key, then cookie and count of one without members. Some libraries leave
 /// such a part where a set lost its last member there.
@@ -20,14 +17,22 @@ const ONE_CONTAINER: [u8; 8] = [0x3A, 0x30, 0, 0, 1, 0, 0, 0];
 /// The most values of a container that lists them.
 const MAX_LISTED: usize = 4096;
 
+/// How a bitmap without run containers begins; the number of containers follows.
+const WITHOUT_RUNS: u32 = 12_346;
+/// How one with run containers begins, in the lower half; the upper half is the number of containers less one.
+const WITH_RUNS: u32 = 12_347;
+/// The most containers: all blocks that there are.
+const MAX_CONTAINERS: usize = 1 << 16;
+/// From so many containers on, a bitmap with runs has offsets too.
+const MIN_CONTAINERS_WITH_OFFSETS: usize = 4;
+
+/// What the head says of a container: its key and its cardinality less one, as they are in the file.
+type Described = [u8; 4];
+
 /// Why bytes are not a bitmap of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FormatError {
-    #[error("is not a RoaringBitmap in the portable format of kind {kind}: {message}")]
-    Wrong { kind: UserIdKind, message: String },
-    #[error("has bytes after the end of its RoaringBitmap")]
-    Trailing,
-}
+#[error("{0}")]
+pub struct FormatError(String);
 
 /// Reads one bitmap, which must be all that there is; `bytes` is how much there is, where that is known.
 pub fn read_members(kind: UserIdKind, bytes: Option<u64>, reader: &mut impl Read) -> Result<Members, FormatError> {
@@ -39,7 +44,7 @@ pub fn read_members(kind: UserIdKind, bytes: Option<u64>, reader: &mut impl Read
     let members = members.map_err(|error| wrong(kind, &error))?;
     match reader.read(&mut [0]) {
         Ok(0) => Ok(members),
-        Ok(_) => Err(FormatError::Trailing),
+        Ok(_) => Err(FormatError("has bytes after the end of its RoaringBitmap".to_owned())),
         Err(error) => Err(wrong(kind, &error)),
     }
 }
@@ -56,17 +61,65 @@ pub fn write_members(members: &Members, writer: &mut impl Write) -> io::Result<(
 fn wrong(kind: UserIdKind, error: &io::Error) -> FormatError {
     let too_early = error.kind() == io::ErrorKind::UnexpectedEof;
     let message = if too_early { "it ends too early".to_owned() } else { error.to_string() };
-    FormatError::Wrong { kind, message }
+    FormatError(format!("is not a RoaringBitmap in the portable format of kind {kind}: {message}"))
 }
 
-pub(crate) fn invalid(message: &'static str) -> io::Error {
+fn invalid(message: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-pub(crate) fn word(reader: &mut impl Read) -> io::Result<u32> {
+fn word(reader: &mut impl Read) -> io::Result<u32> {
     let mut word = [0; 4];
     reader.read_exact(&mut word)?;
     Ok(u32::from_le_bytes(word))
+}
+
+/// Reads one 32-bit bitmap, container by container: each becomes a block's bitmap. The library reads and checks the containers; what is
+/// around them (which there are, of which kind) is read here.
+fn read_blocks(reader: &mut impl Read) -> io::Result<Blocks> {
+    let (runs, described) = read_head(reader)?;
+    let mut blocks = Blocks::new();
+    for (at, container) in described.as_chunks::<4>().0.iter().enumerate() {
+        let run = runs.get(at / 8).is_some_and(|flags| flags & 1 << (at % 8) != 0);
+        let bitmap = read_container(*container, run, reader)?;
+        blocks.push(bitmap).ok_or_else(|| invalid("its containers are empty or not in ascending order"))?;
+    }
+    Ok(blocks)
+}
+
+/// The flags of run containers, none in a file without, and what is said of each container.
+fn read_head(reader: &mut impl Read) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let cookie = word(reader)?;
+    let (containers, with_runs) = if cookie == WITHOUT_RUNS {
+        (word(reader)? as usize, false)
+    } else if cookie & 0xFFFF == WITH_RUNS {
+        ((cookie >> 16) as usize + 1, true)
+    } else {
+        return Err(invalid("it begins as no RoaringBitmap does"));
+    };
+    if containers > MAX_CONTAINERS {
+        return Err(invalid("it counts more containers than there can be"));
+    }
+    let mut runs = vec![0; if with_runs { containers.div_ceil(8) } else { 0 }];
+    reader.read_exact(&mut runs)?;
+    let mut described = vec![0; size_of::<Described>() * containers];
+    reader.read_exact(&mut described)?;
+    if !with_runs || containers >= MIN_CONTAINERS_WITH_OFFSETS {
+        // Where each container begins, which is of use only to those who do not read all of them.
+        reader.read_exact(&mut vec![0; 4 * containers])?;
+    }
+    Ok((runs, described))
+}
+
+/// Reads one container, by giving the library the head of a bitmap that has this one alone.
+fn read_container(described: Described, run: bool, reader: &mut impl Read) -> io::Result<RoaringBitmap> {
+    let [a, b, c, d] = described;
+    if run {
+        let [low, high, ..] = WITH_RUNS.to_le_bytes();
+        return RoaringBitmap::deserialize_from((&[low, high, 0, 0, 1, a, b, c, d][..]).chain(reader));
+    }
+    let [e, f, g, h] = WITHOUT_RUNS.to_le_bytes();
+    RoaringBitmap::deserialize_from((&[e, f, g, h, 1, 0, 0, 0, a, b, c, d, 0, 0, 0, 0][..]).chain(reader))
 }
 
 /// The number of parts, no more than the bytes can hold.

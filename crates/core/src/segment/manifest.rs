@@ -14,21 +14,31 @@ pub const MAX_OBJECT_BYTES: u64 = 64 * 1024 * 1024 * 1024;
 /// The longest version, name or object key, in bytes; version and name travel in record headers.
 pub const MAX_TEXT_BYTES: usize = 256;
 
+/// What is wrong with a manifest, and in which field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ManifestError {
-    /// Not JSON, or a field is missing or of the wrong type.
-    #[error("{0}")]
-    Shape(String),
-    #[error("{field}: {problem}")]
-    Field {
-        /// The field, as a path.
-        field: String,
-        problem: String,
-    },
+#[error("{0}")]
+pub struct ManifestError(String);
+
+/// As JSON: in hexadecimal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Sha256(pub [u8; 32]);
+
+impl TryFrom<String> for Sha256 {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        let mut sha256 = [0; 32];
+        hex::decode_to_slice(text, &mut sha256).map_err(|_| "not 64 hexadecimal digits")?;
+        Ok(Self(sha256))
+    }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Sha256(pub [u8; 32]);
+impl From<Sha256> for String {
+    fn from(sha256: Sha256) -> Self {
+        sha256.to_string()
+    }
+}
 
 impl std::fmt::Display for Sha256 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,8 +53,17 @@ impl std::fmt::Debug for Sha256 {
 }
 
 /// Names an object beside its manifest: a relative path that stays below the manifest's folder.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ObjectKey(String);
+
+impl TryFrom<String> for ObjectKey {
+    type Error = String;
+
+    fn try_from(key: String) -> Result<Self, String> {
+        Self::parse(&key)
+    }
+}
 
 impl ObjectKey {
     /// Checks a key; tells what is wrong with one that is empty, too long, absolute, a URL, or climbs out of the folder.
@@ -66,14 +85,22 @@ impl ObjectKey {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ManifestSegment {
-    /// The segment's name, one of its kind in the set.
+    /// The name that the policy uses, unique in the set.
+    #[schemars(length(min = 1, max = 256))]
     pub name: String,
-    /// Where its bitmap is.
+    /// The bitmap's path, relative to the manifest, below its folder.
+    #[schemars(with = "String", length(min = 1, max = 256))]
     pub object: ObjectKey,
+    /// The object's size in bytes, at most 64 GiB.
+    #[schemars(range(max = 68_719_476_736_u64))]
     pub bytes: u64,
+    /// The object's SHA-256, in hexadecimal.
+    #[schemars(with = "String", regex(pattern = "^[0-9a-fA-F]{64}$"))]
     pub sha256: Sha256,
+    /// How many users are in it.
     pub cardinality: u64,
 }
 
@@ -95,9 +122,9 @@ impl Manifest {
         let raw: RawManifest = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let path = error.path().to_string();
             let inner = error.into_inner();
-            ManifestError::Shape(if path == "." { inner.to_string() } else { format!("{path}: {inner}") })
+            ManifestError(if path == "." { inner.to_string() } else { format!("{path}: {inner}") })
         })?;
-        reader.end().map_err(|error| ManifestError::Shape(error.to_string()))?;
+        reader.end().map_err(|error| ManifestError(error.to_string()))?;
         raw.check()
     }
 
@@ -107,7 +134,7 @@ impl Manifest {
             version: self.version.clone(),
             user_id: self.user_id,
             hash: (self.user_id == UserIdKind::Hash64).then_some(RawHash::Xxh3),
-            segments: self.segments.iter().map(RawSegment::from).collect(),
+            segments: self.segments.clone(),
         };
         let mut text = serde_json::to_string_pretty(&raw).expect("strings and numbers are always JSON");
         text.push('\n');
@@ -134,7 +161,7 @@ struct RawManifest {
     hash: Option<RawHash>,
     /// The segments; a user in two of them counts in the first.
     #[schemars(length(min = 1, max = 1000))]
-    segments: Vec<RawSegment>,
+    segments: Vec<ManifestSegment>,
 }
 
 /// The hash functions.
@@ -143,37 +170,6 @@ struct RawManifest {
 enum RawHash {
     /// XXH3, 64 bits, seed 0.
     Xxh3,
-}
-
-/// One segment.
-#[derive(Serialize, Deserialize, JsonSchema)]
-struct RawSegment {
-    /// The name that the policy uses, unique in the set.
-    #[schemars(length(min = 1, max = 256))]
-    name: String,
-    /// The bitmap's path, relative to the manifest, below its folder.
-    #[schemars(length(min = 1, max = 256))]
-    object: String,
-    /// The object's size in bytes, at most 64 GiB.
-    #[schemars(range(max = 68_719_476_736_u64))]
-    bytes: u64,
-    /// The object's SHA-256, in hexadecimal.
-    #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
-    sha256: String,
-    /// How many users are in it.
-    cardinality: u64,
-}
-
-impl From<&ManifestSegment> for RawSegment {
-    fn from(segment: &ManifestSegment) -> Self {
-        Self {
-            name: segment.name.clone(),
-            object: segment.object.as_str().to_owned(),
-            bytes: segment.bytes,
-            sha256: segment.sha256.to_string(),
-            cardinality: segment.cardinality,
-        }
-    }
 }
 
 impl RawManifest {
@@ -194,43 +190,24 @@ impl RawManifest {
         if self.segments.is_empty() || self.segments.len() > MAX_SEGMENTS {
             return Err(field("segments", format!("{} of them; a set has 1 to {MAX_SEGMENTS}", self.segments.len())));
         }
-        let mut segments: Vec<ManifestSegment> = Vec::with_capacity(self.segments.len());
-        for (at, raw) in self.segments.into_iter().enumerate() {
-            let segment = raw.check(at)?;
-            if segments.iter().any(|other| other.name == segment.name) {
-                return Err(field(&format!("segments[{at}].name"), format!("`{}` is there twice", segment.name)));
+        for (at, ManifestSegment { name, bytes, .. }) in self.segments.iter().enumerate() {
+            let here = |name: &str, problem: String| Err(field(&format!("segments[{at}].{name}"), problem));
+            if let Some(problem) = text_problem(name) {
+                return here("name", problem);
             }
-            segments.push(segment);
+            if *bytes > MAX_OBJECT_BYTES {
+                return here("bytes", format!("{bytes} is over the {MAX_OBJECT_BYTES} of one object"));
+            }
+            if self.segments[..at].iter().any(|other| other.name == *name) {
+                return here("name", format!("`{name}` is there twice"));
+            }
         }
-        Ok(Manifest { version: self.version, user_id: self.user_id, segments })
+        Ok(Manifest { version: self.version, user_id: self.user_id, segments: self.segments })
     }
 }
 
-impl RawSegment {
-    fn check(self, at: usize) -> Result<ManifestSegment, ManifestError> {
-        let here = |name: &str, problem: String| field(&format!("segments[{at}].{name}"), problem);
-        if let Some(problem) = text_problem(&self.name) {
-            return Err(here("name", problem));
-        }
-        let object = ObjectKey::parse(&self.object).map_err(|problem| here("object", problem))?;
-        if self.bytes > MAX_OBJECT_BYTES {
-            return Err(here("bytes", format!("{} is over the {MAX_OBJECT_BYTES} of one object", self.bytes)));
-        }
-        let mut sha256 = [0; 32];
-        hex::decode_to_slice(&self.sha256, &mut sha256)
-            .map_err(|_| here("sha256", "not 64 hexadecimal digits".to_owned()))?;
-        Ok(ManifestSegment {
-            name: self.name,
-            object,
-            bytes: self.bytes,
-            sha256: Sha256(sha256),
-            cardinality: self.cardinality,
-        })
-    }
-}
-
-fn field(path: &str, problem: impl Into<String>) -> ManifestError {
-    ManifestError::Field { field: path.to_owned(), problem: problem.into() }
+fn field(path: &str, problem: impl std::fmt::Display) -> ManifestError {
+    ManifestError(format!("{path}: {problem}"))
 }
 
 /// What keeps a text from being a version, a segment's name or an object's key.

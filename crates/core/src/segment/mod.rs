@@ -3,7 +3,6 @@
 //! A set is a manifest and, for each segment, the members' ids as a bitmap. It is replaced as a whole and never
 //! changed, so that every intent of a batch is judged by one version.
 
-mod algebra;
 mod blocks;
 mod change;
 pub mod format;
@@ -12,13 +11,12 @@ mod members;
 mod set;
 mod user_ids;
 
-pub use algebra::SetOperation;
 pub use blocks::{Blocks, block_of};
 pub use change::{Move, SegmentChange, SetChange};
 pub use manifest::{
     MAX_MANIFEST_BYTES, MAX_OBJECT_BYTES, MAX_SEGMENTS, MAX_TEXT_BYTES, Manifest, ManifestError, ManifestSegment,
     ObjectKey, Sha256, text_problem,
 };
-pub use members::{Members, Page};
+pub use members::{Members, Page, SetOperation};
 pub use set::{LookupScratch, Overlap, Segment, SegmentSet, UserSegment};
 pub use user_ids::{UserIdKind, UserIds};

@@ -1,62 +1,48 @@
 //! How many admissions there were within the last second, exactly.
 
-/// A clock that is rounded down to milliseconds tells two moments of one second apart by at most this many.
-const MILLIS: usize = 1_001;
+use std::collections::VecDeque;
 
-/// A count for each millisecond of the last second.
-#[derive(Debug, Clone)]
+/// A clock that is rounded down to milliseconds tells two moments of one second apart by less than this.
+const MILLIS: u64 = 1_001;
+
+/// The milliseconds of the last second in which there were some, ascending, each with how many.
+#[derive(Debug, Clone, Default)]
 pub(super) struct LastSecond {
-    counts: Box<[u32]>,
+    counts: VecDeque<(u64, u64)>,
     sum: u64,
-    /// The millisecond that was counted last.
-    at: u64,
-}
-
-impl Default for LastSecond {
-    fn default() -> Self {
-        Self { counts: vec![0; MILLIS].into(), sum: 0, at: 0 }
-    }
 }
 
 impl LastSecond {
     /// How many there were in the second that ends now.
     pub(super) fn sum(&mut self, now_ms: u64) -> u64 {
-        let passed = now_ms.saturating_sub(self.at);
-        if passed >= MILLIS as u64 {
-            self.counts.fill(0);
-            (self.sum, self.at) = (0, now_ms);
-            return 0;
+        while let Some((_, gone)) = self.counts.pop_front_if(|(at_ms, _)| *at_ms + MILLIS <= now_ms) {
+            self.sum -= gone;
         }
-        for millisecond in self.at + 1..=self.at + passed {
-            let gone = std::mem::take(&mut self.counts[place(millisecond)]);
-            self.sum -= u64::from(gone);
-        }
-        self.at += passed;
         self.sum
     }
 
     pub(super) fn count(&mut self, now_ms: u64) {
         self.sum(now_ms);
-        self.counts[place(self.at)] += 1;
+        match self.counts.back_mut() {
+            Some((at_ms, count)) if *at_ms >= now_ms => *count += 1,
+            Some(_) | None => self.counts.push_back((now_ms, 1)),
+        }
         self.sum += 1;
     }
 
     /// In how many milliseconds fewer than `limit` are within a second; 0: now.
     pub(super) fn below_in_ms(&mut self, limit: u64, now_ms: u64) -> u64 {
         let mut left = self.sum(now_ms);
-        for passed in 0..MILLIS as u64 {
-            if left < limit {
-                return passed;
-            }
-            // The oldest one leaves first.
-            left -= u64::from(self.counts[place(self.at + passed + 1)]);
+        if left < limit {
+            return 0;
         }
-        MILLIS as u64
+        // The oldest ones leave first.
+        let leaves = self.counts.iter().find(|(_, count)| {
+            left -= count;
+            left < limit
+        });
+        leaves.map_or(MILLIS, |(at_ms, _)| at_ms + MILLIS - now_ms)
     }
-}
-
-fn place(millisecond: u64) -> usize {
-    (millisecond % MILLIS as u64) as usize
 }
 
 #[cfg(test)]

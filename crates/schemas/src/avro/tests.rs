@@ -8,7 +8,7 @@ use weir_core::{intent::fields::FieldMap, ports::SchemaValue};
 
 use super::*;
 use crate::{
-    misfit::Misfit,
+    cursor::Misfit,
     place::{Place, tests::mapped},
     plan::Definition,
 };

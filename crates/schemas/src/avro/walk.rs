@@ -1,17 +1,12 @@
 //! One walk along a plan.
 
-use std::fmt::Write as _;
-
 use weir_core::{
     intent::MAX_DEPTH,
     ports::{SchemaFields, SchemaValue},
 };
 
 use super::{AvroPlan, Kind, Meaning};
-use crate::{
-    cursor::{Cursor, zigzag},
-    misfit::Misfit,
-};
+use crate::cursor::{Cursor, Misfit, zigzag};
 
 /// Steps for each byte of a value, at most. Types without bytes (null, an empty record) could be repeated without end in a few
 /// bytes.
@@ -173,12 +168,6 @@ impl Meaning {
 }
 
 fn uuid(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(36);
-    for (index, byte) in bytes.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

@@ -6,10 +6,7 @@ use weir_core::{
 };
 
 use super::{MessageMember, MessagePlan, ProtobufPlan, Scalar, wire::Raw};
-use crate::{
-    cursor::{Cursor, zigzag},
-    misfit::Misfit,
-};
+use crate::cursor::{Cursor, Misfit, zigzag};
 
 const KEY: u32 = 1;
 const VALUE: u32 = 2;
@@ -143,19 +140,7 @@ fn timestamp(bytes: &[u8]) -> Result<SchemaValue<'static>, Misfit> {
 /// The value of a wrapper; absent, it is the default of its type.
 fn wrapped<'a>(scalar: &Scalar, bytes: &'a [u8]) -> Result<SchemaValue<'a>, Misfit> {
     let mut wire = Cursor::new(bytes);
-    let mut value = match scalar {
-        Scalar::Text => SchemaValue::Text("".into()),
-        Scalar::Signed | Scalar::Unsigned => SchemaValue::Integer(0),
-        Scalar::ZigZag
-        | Scalar::Fixed32
-        | Scalar::Fixed64
-        | Scalar::SignedFixed32
-        | Scalar::SignedFixed64
-        | Scalar::Enum(_)
-        | Scalar::Timestamp
-        | Scalar::Wrapper(_) => SchemaValue::Other("a message"),
-        Scalar::Other(what) => SchemaValue::Other(what),
-    };
+    let mut value = scalar.value(if *scalar == Scalar::Text { Raw::Sized(&[]) } else { Raw::Varint(0) })?;
     while let Some((number, raw)) = wire.field()? {
         if number == WRAPPED {
             value = scalar.value(raw)?;

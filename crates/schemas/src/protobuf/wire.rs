@@ -2,7 +2,7 @@
 
 use weir_core::intent::MAX_DEPTH;
 
-use crate::{cursor::Cursor, misfit::Misfit};
+use crate::cursor::{Cursor, Misfit};
 
 /// What stands behind a field's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use weir_core::{
     basis::time::Time,
-    batch::record::Records,
+    batch::{decider::schemas_of, record::Records},
     ports::{Clock, HeldSchemas, Sink, Source, Store},
 };
 
@@ -113,8 +113,8 @@ where
         state: &mut LaneState,
         batch: &S::Batch,
     ) -> Result<HeldSchemas, Interruption> {
-        let ids = self.decider.schemas_of(batch);
         let fields = Arc::clone(&self.decider.fields);
+        let ids = schemas_of(&fields, batch);
         let Some(schemas) = fields.schemas().filter(|_| !ids.is_empty()) else { return Ok(HeldSchemas::new()) };
         let mut pauses = backoff();
         let mut waited = false;

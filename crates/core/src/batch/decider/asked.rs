@@ -35,41 +35,34 @@ impl RequestIndex {
     }
 
     /// The place in [`AdmitBatch::requests`].
-    #[must_use]
     pub const fn get(self) -> usize {
         self.0
     }
 }
 
 impl<'b, R: Records> AskedBatch<'b, R> {
-    #[must_use]
     pub const fn segment_counts(&self) -> SegmentCounts {
         self.segments
     }
 
     /// What the gate and the limits say of a record, by its place.
-    #[must_use]
     pub fn result(&self, record: usize) -> &GateResult {
         &self.fates.results[record]
     }
 
     /// What became of a record, as far as the store has answered.
-    #[must_use]
     pub fn fate(&self, record: usize) -> Fate {
         self.fates.get(record)
     }
 
-    #[must_use]
     pub const fn requests(&self) -> &AdmitBatch<'b> {
         &self.requests.batch
     }
 
-    #[must_use]
     pub fn request(&self, request: RequestIndex) -> &AdmitRequest<'b> {
         &self.requests.batch.requests[request.0]
     }
 
-    #[must_use]
     pub fn answer_to(&self, request: RequestIndex) -> Option<Answer> {
         self.fates.answer(request)
     }
@@ -132,13 +125,11 @@ impl<'b, R: Records> AskedBatch<'b, R> {
     }
 
     /// Whether it needs no answer to the requests that have none.
-    #[must_use]
     pub fn gives_up(&self) -> bool {
         self.lacking().all(|(_, outcome)| outcome == UnavailableOutcome::GivenUp)
     }
 
     /// Whether an intent whose history is unavailable, and which may wait, is deferred.
-    #[must_use]
     pub fn may_defer(&self) -> bool {
         self.gated.decider.wheel.is_some() && self.fates.mode == Mode::Enforce
     }
@@ -150,7 +141,6 @@ impl<'b, R: Records> AskedBatch<'b, R> {
     }
 
     /// What is to be recorded later of this request, if it is approved without an answer.
-    #[must_use]
     pub fn deferred_send(&self, request: RequestIndex) -> DeferredSend {
         DeferredSend::new(self.request(request), self.requests.batch.now)
     }

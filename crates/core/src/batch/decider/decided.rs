@@ -33,7 +33,6 @@ impl<'b, R: Records> AskedBatch<'b, R> {
 
     /// Whether an intent would be suppressed for want of tokens while the batch gives back what it has kept of rounds before. Given up and
     /// judged again at once, it claims these.
-    #[must_use]
     pub fn lacks_kept_tokens(&self) -> bool {
         let lacks_tokens = |record| self.fate(record).lacks_tokens();
         self.gated.limits.frees_kept(&self.fates) && (0..self.fates.results.len()).any(lacks_tokens)
@@ -79,7 +78,6 @@ impl<R: Records> DecidedBatch<'_, R> {
     }
 
     /// The decision on a record that is an intent, by its place, as [`DecidedBatch::outputs`] writes it.
-    #[must_use]
     pub fn decision(&self, record: usize) -> Decision<'_> {
         let (view, fate, grounds) = (self.asked.gated.intents.records.get(record), self.fate(record), self.grounds());
         let decision = grounds.decision(&view, self.result(record), fate);
@@ -87,41 +85,34 @@ impl<R: Records> DecidedBatch<'_, R> {
     }
 
     /// What became of an intent that was judged at `now`, and the time it was judged by.
-    #[must_use]
     pub fn ruling(&self, record: usize, now: Time) -> (Verdict<'_>, Time) {
         self.grounds().ruling(self.fate(record), now)
     }
 
     /// Why and until when an intent is deferred, where intents can be, that got this verdict at `now`; `None` where the verdict
     /// stands.
-    #[must_use]
     pub fn to_defer(&self, record: usize, verdict: &Verdict<'_>, now: Time) -> Option<(DeferReason, Time)> {
         let intent = self.asked.gated.intents.decoded[record].as_ref().ok()?;
         let grounds = self.grounds();
         grounds.to_defer((grounds.segment(self.result(record)), intent.user), verdict, now)
     }
 
-    #[must_use]
     pub fn result(&self, record: usize) -> &GateResult {
         self.asked.result(record)
     }
 
-    #[must_use]
     pub fn fate(&self, record: usize) -> Fate {
         self.asked.fate(record)
     }
 
-    #[must_use]
     pub fn policy(&self) -> &Policy {
         self.asked.gated.policy()
     }
 
-    #[must_use]
     pub fn segments(&self) -> &SegmentSet {
         &self.asked.gated.intents.set
     }
 
-    #[must_use]
     pub const fn now(&self) -> Time {
         self.asked.gated.now()
     }

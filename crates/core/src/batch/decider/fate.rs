@@ -195,14 +195,12 @@ impl Fate {
     }
 
     /// Whether it is sent, by this decision.
-    #[must_use]
     #[inline]
     pub const fn is_approved(self) -> bool {
         matches!(self, Self::Approved(..) | Self::Unanswered { outcome: UnavailableOutcome::Approved, .. })
     }
 
     /// Whether it waits for the store's answer, or for a budget that cannot be asked.
-    #[must_use]
     #[inline]
     pub const fn waits(self) -> bool {
         matches!(

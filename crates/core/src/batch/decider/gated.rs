@@ -102,23 +102,19 @@ impl<'b> Requests<'b> {
 impl<'b, R: Records> GatedBatch<'b, R> {
     /// Whether the permits that a lane took for intents which wait are too few for the batch: without one an intent would queue again,
     /// behind newer ones.
-    #[must_use]
     pub fn is_short_of_permits(&self) -> bool {
         self.limits.is_short()
     }
 
     /// What the intents take from budgets; `None`: nothing.
-    #[must_use]
     pub fn claim(&self) -> Option<&Arc<Claim>> {
         self.limits.claim()
     }
 
-    #[must_use]
     pub fn policy(&self) -> &Policy {
         self.intents.eval.policy()
     }
 
-    #[must_use]
     pub const fn now(&self) -> Time {
         self.now
     }

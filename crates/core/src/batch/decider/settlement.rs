@@ -59,7 +59,8 @@ impl Stakes {
 }
 
 /// What is left to be settled of a batch. Where it is dropped before it is handed over, nothing of the batch is committed: its permits
-/// and tokens go back, but for the tokens of what is recorded, or may be. Where it is dropped later, they are spent.
+/// and tokens go back, but for the tokens of what is recorded, or may be. Where it is dropped later, it counts as committed: no budget
+/// is exceeded then, and no route.
 #[derive(Default)]
 #[must_use = "what limits gave goes back where it is dropped"]
 pub struct Settlement {
@@ -75,54 +76,24 @@ impl Settlement {
     }
 
     pub fn committed(mut self) {
-        spend(&mut self.permits);
-        if let Some(stakes) = self.stakes.take() {
-            stakes.settle(|_| true);
-        }
+        self.hand_over();
     }
 
-    /// Its outputs are not committed, or perhaps they are. What is left is settled when it is known; `None`: nothing is left.
-    pub fn failed(mut self) -> Option<Unclear> {
-        let (permits, stakes) = (std::mem::take(&mut self.permits), self.stakes.take());
-        (!permits.is_empty() || stakes.is_some()).then_some(Unclear { permits, stakes })
+    /// Its outputs are not committed, or perhaps they are. What is left is to be [settled](Self::settle) when it is known; `None`: nothing
+    /// is left.
+    ///
+    /// Its permits are spent whatever is known: one too many is made up for by the next look at the lag, and one too few would be approved
+    /// on top. They are held until it is known, or the transaction has ended, because what becomes visible meanwhile may not be in the lag
+    /// that is known.
+    pub fn failed(mut self) -> Option<Self> {
+        self.hand_over();
+        (!self.permits.is_empty() || self.stakes.is_some()).then_some(self)
     }
 
-    #[cfg(test)]
-    pub(super) fn permits(&self) -> u64 {
-        self.permits.iter().map(Taken::permits).sum()
-    }
-}
-
-fn spend(permits: &mut Vec<Taken>) {
-    permits.drain(..).for_each(Taken::spend);
-}
-
-impl Drop for Settlement {
-    fn drop(&mut self) {
-        if self.is_handed_over {
-            spend(&mut self.permits);
-        }
-        if let Some(stakes) = self.stakes.take() {
-            stakes.settle(|_| self.is_handed_over);
-        }
-    }
-}
-
-/// What is to be settled of a batch whose commit failed, and may be visible all the same. Dropped, it counts as committed: no budget is
-/// exceeded then, and no route.
-///
-/// Its permits are spent whatever is known: one too many is made up for by the next look at the lag, and one too few would be approved on top.
-/// They are held until it is known, or the transaction has ended, because what becomes visible meanwhile may not be in the lag that is known.
-#[must_use = "dropped, it counts as committed"]
-pub struct Unclear {
-    permits: Vec<Taken>,
-    stakes: Option<Stakes>,
-}
-
-impl Unclear {
-    /// Its transaction has ended: what it appended is in the lag by then, visible or not. Which of it is visible is not known yet.
+    /// The transaction of a commit that failed has ended: what it appended is in the lag by then, visible or not. Which of it is visible is
+    /// not known yet.
     pub fn transaction_ended(&mut self) {
-        spend(&mut self.permits);
+        self.permits.drain(..).for_each(Taken::spend);
     }
 
     /// Reading starts at these offsets: records before them are committed, and those behind them are decided again. Another member of the
@@ -136,13 +107,20 @@ impl Unclear {
             stakes.settle(is_committed);
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn permits(&self) -> u64 {
+        self.permits.iter().map(Taken::permits).sum()
+    }
 }
 
-impl Drop for Unclear {
+impl Drop for Settlement {
     fn drop(&mut self) {
-        spend(&mut self.permits);
+        if self.is_handed_over {
+            self.transaction_ended();
+        }
         if let Some(stakes) = self.stakes.take() {
-            stakes.settle(|_| true);
+            stakes.settle(|_| self.is_handed_over);
         }
     }
 }

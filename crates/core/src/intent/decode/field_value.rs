@@ -9,44 +9,32 @@ use super::super::{
     },
     fields::{
         IntentField, NameOf,
+        schemas::{SchemaFields, SchemaValue},
         trie::{EventMember, FieldSlot, Trie},
     },
 };
-use super::{
-    cloud_events::{Attributes, ContentMode},
-    json::JsonKind,
-    scan::PieceForm,
-    walk::Found,
-};
+use super::{cloud_events::ContentMode, json::JsonKind, scan::PieceForm, walk::Found};
 use crate::{
-    basis::{number, time::Time, zone::Zone},
+    basis::{time::Time, zone::Zone},
     intent::MAX_ID_BYTES,
 };
 
-pub(super) trait FieldSource<'a> {
+/// What stands at the places that are read.
+pub(super) trait FoundFields<'a> {
     /// What stands at a field's own place, as far as nearly all intents have it. Everything else, and all that is wrong,
-    /// is for [`FieldSource::given`].
+    /// is for [`FieldReader::given`].
     fn usual(&self, field: IntentField) -> Usual<'a>;
 
-    /// What was given for a field, by the data or by the event; `None` where neither has it. Fails where a header that has to be read is
-    /// not UTF-8.
-    fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter>;
-
-    /// The event's source, in which its own id is unique; `None` where it has none. Fails where it is no text.
-    fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter>;
-
-    /// The places at which a field is looked for, for messages.
-    fn places(&self, field: IntentField) -> String;
-
-    /// How messages call a field.
-    fn name(&self, field: IntentField) -> &'static str;
+    /// What stands at a place; `None` where nothing or null does.
+    fn scalar(&self, slot: FieldSlot) -> Result<Option<Scalar<'a>>, DeadLetter>;
 }
 
-/// A value in JSON, and the event around it.
-pub(super) struct FieldReader<'t, 'a> {
+/// What was found in a value, and the event around it.
+pub(super) struct FieldReader<'t, 'a, F> {
     pub(super) trie: &'t Trie,
-    pub(super) found: &'t Found<'t, 'a>,
+    pub(super) found: &'t F,
     pub(super) mode: ContentMode<'a>,
+    /// How messages call a field.
     pub(super) name: NameOf,
 }
 
@@ -63,17 +51,17 @@ pub(super) enum Usual<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum FoundAt {
+enum FoundAt {
     Slot(FieldSlot),
     Header(&'static str),
 }
 
 #[derive(Debug)]
 pub(super) struct FieldValue<'t, 'a> {
-    pub(super) name: &'static str,
-    pub(super) trie: &'t Trie,
-    pub(super) place: FoundAt,
-    pub(super) scalar: Scalar<'a>,
+    name: &'static str,
+    trie: &'t Trie,
+    place: FoundAt,
+    scalar: Scalar<'a>,
 }
 
 /// A value, as far as a field may be one.
@@ -82,19 +70,14 @@ pub(super) enum Scalar<'a> {
     Text(Cow<'a, str>),
     /// A number as JSON writes it.
     Number(&'a str),
-    /// What no field is.
-    Other(JsonKind),
     /// An integer of a schema.
     Integer(i128),
-    /// What no field is, by a schema, in words.
-    OfSchema(&'static str),
+    /// What no field is, in words.
+    Other(&'static str),
 }
 
-/// The source of an event: a member of the event, or a header.
-pub(super) const SOURCE: (EventMember, &str) = (EventMember::Source, "ce_source");
-
 /// What stands in for a field of an event's data: a member of the event, or a header.
-pub(super) const fn fallback(field: IntentField) -> Option<(EventMember, &'static str)> {
+const fn fallback(field: IntentField) -> Option<(EventMember, &'static str)> {
     match field {
         IntentField::Id => Some((EventMember::Id, "ce_id")),
         IntentField::UserId => Some((EventMember::Subject, "ce_subject")),
@@ -109,21 +92,56 @@ pub(super) const fn fallback(field: IntentField) -> Option<(EventMember, &'stati
     }
 }
 
-impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
+impl<'a> FoundFields<'a> for Found<'_, 'a> {
     #[inline(always)]
     fn usual(&self, field: IntentField) -> Usual<'a> {
-        let piece = self.found.any(FieldSlot::Field(field));
+        let piece = self.any(FieldSlot::Field(field));
         match piece.form {
             PieceForm::Nothing | PieceForm::Null => Usual::Absent,
-            PieceForm::Text => Usual::Text(piece.of(self.found.text)),
-            PieceForm::Digits => Usual::Digits(piece.of(self.found.text)),
+            PieceForm::Text => Usual::Text(piece.of(self.text)),
+            PieceForm::Digits => Usual::Digits(piece.of(self.text)),
             PieceForm::Escaped | PieceForm::Number | PieceForm::Object | PieceForm::Array | PieceForm::Boolean => {
                 Usual::Other
             }
         }
     }
 
-    fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter> {
+    fn scalar(&self, slot: FieldSlot) -> Result<Option<Scalar<'a>>, DeadLetter> {
+        let Some(piece) = self.piece(slot) else { return Ok(None) };
+        Ok(Some(match piece.kind() {
+            // Escapes have been looked at before, so this cannot fail; should it, the record is still no intent.
+            JsonKind::String => {
+                Scalar::Text(piece.unescaped(self.text).ok_or_else(|| {
+                    DeadLetter::new(NotJson, "the value is not JSON: a string's escapes make no text")
+                })?)
+            }
+            JsonKind::Number => Scalar::Number(piece.of(self.text)),
+            kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => {
+                Scalar::Other(kind.as_str())
+            }
+        }))
+    }
+}
+
+impl<'a> FoundFields<'a> for SchemaFields<'a> {
+    fn usual(&self, field: IntentField) -> Usual<'a> {
+        if self[field as usize].is_none() { Usual::Absent } else { Usual::Other }
+    }
+
+    fn scalar(&self, slot: FieldSlot) -> Result<Option<Scalar<'a>>, DeadLetter> {
+        let FieldSlot::Field(field) = slot else { return Ok(None) };
+        Ok(self[field as usize].as_ref().map(|value| match value {
+            SchemaValue::Text(text) => Scalar::Text(text.clone()),
+            SchemaValue::Integer(integer) => Scalar::Integer(*integer),
+            SchemaValue::Other(kind) => Scalar::Other(kind),
+        }))
+    }
+}
+
+impl<'t, 'a, F: FoundFields<'a>> FieldReader<'t, 'a, F> {
+    /// What was given for a field, by the data or by the event; `None` where neither has it. Fails where a header that has to be read is
+    /// not UTF-8.
+    pub(super) fn given(&self, field: IntentField) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         let name = (self.name)(field);
         if let Some(given) = self.at(name, FieldSlot::Field(field))? {
             return Ok(Some(given));
@@ -131,12 +149,14 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
         fallback(field).map_or(Ok(None), |(member, header)| self.by_event(name, member, header))
     }
 
-    fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter> {
-        let (member, header) = SOURCE;
-        self.by_event(member.as_str(), member, header)?.map(FieldValue::text).transpose()
+    /// The event's source, in which its own id is unique; `None` where it has none. Fails where it is no text.
+    pub(super) fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter> {
+        let member = EventMember::Source;
+        self.by_event(member.as_str(), member, "ce_source")?.map(FieldValue::text).transpose()
     }
 
-    fn places(&self, field: IntentField) -> String {
+    /// The places at which a field is looked for, for messages.
+    pub(super) fn places(&self, field: IntentField) -> String {
         let first = self.trie.pointer(FieldSlot::Field(field));
         match (fallback(field), self.mode) {
             (None, _) => first.to_owned(),
@@ -147,13 +167,7 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
         }
     }
 
-    fn name(&self, field: IntentField) -> &'static str {
-        (self.name)(field)
-    }
-}
-
-impl<'t, 'a> FieldReader<'t, 'a> {
-    /// What an event gives for a field that its data has not.
+    /// What an event gives for a field that its data has not. Fails where an attribute in binary mode is not UTF-8.
     fn by_event(
         &self,
         name: &'static str,
@@ -164,68 +178,29 @@ impl<'t, 'a> FieldReader<'t, 'a> {
             ContentMode::Structured => return self.at(name, FieldSlot::Event(member)),
             ContentMode::Plain(attributes) => attributes,
         };
-        in_header(attributes, (member, header), name, self.trie)
+        let bytes = match member {
+            EventMember::Id => attributes.id,
+            EventMember::Source => attributes.source,
+            EventMember::Subject => attributes.subject,
+            EventMember::Time => attributes.time,
+            EventMember::Data | EventMember::DataBase64 => None,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| DeadLetter::new(NotUtf8, format!("header {header}, read as {name}, is not UTF-8")))?;
+        let (place, scalar) = (FoundAt::Header(header), Scalar::Text(text.into()));
+        Ok(Some(FieldValue { name, trie: self.trie, place, scalar }))
     }
 
     fn at(&self, name: &'static str, slot: FieldSlot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
-        let Some(piece) = self.found.piece(slot) else { return Ok(None) };
-        let text = self.found.text;
-        let scalar =
-            match piece.kind() {
-                // Escapes have been looked at before, so this cannot fail; should it, the record is still no intent.
-                JsonKind::String => Scalar::Text(piece.unescaped(text).ok_or_else(|| {
-                    DeadLetter::new(NotJson, "the value is not JSON: a string's escapes make no text")
-                })?),
-                JsonKind::Number => Scalar::Number(piece.of(text)),
-                kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
-            };
-        Ok(Some(FieldValue { name, trie: self.trie, place: FoundAt::Slot(slot), scalar }))
+        let (trie, place) = (self.trie, FoundAt::Slot(slot));
+        Ok(self.found.scalar(slot)?.map(|scalar| FieldValue { name, trie, place, scalar }))
     }
-}
-
-/// What an attribute of an event in binary mode gives for a field. Fails where that is not UTF-8.
-pub(super) fn in_header<'t, 'a>(
-    attributes: Attributes<'a>,
-    (member, header): (EventMember, &'static str),
-    name: &'static str,
-    trie: &'t Trie,
-) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
-    let bytes = match member {
-        EventMember::Id => attributes.id,
-        EventMember::Source => attributes.source,
-        EventMember::Subject => attributes.subject,
-        EventMember::Time => attributes.time,
-        EventMember::Data | EventMember::DataBase64 => None,
-    };
-    let Some(bytes) = bytes else { return Ok(None) };
-    let text = std::str::from_utf8(bytes)
-        .map_err(|_| DeadLetter::new(NotUtf8, format!("header {header}, read as {name}, is not UTF-8")))?;
-    Ok(Some(FieldValue { name, trie, place: FoundAt::Header(header), scalar: Scalar::Text(text.into()) }))
 }
 
 /// Whether a text is as long as an id may be.
 pub(super) fn is_sized(text: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&text.len())
-}
-
-/// Whether a JSON number is an integer from 0 to 2^64-1, which JSON writes as weir does.
-pub(super) fn is_user_number(number: &str) -> bool {
-    number.parse::<u64>().is_ok()
-}
-
-/// The time that a JSON number gives in milliseconds since 1970.
-pub(super) fn millis(number: &str) -> Option<Time> {
-    number.parse().ok().and_then(Time::from_millis)
-}
-
-/// Whether digits are so few that their value is below 2^64.
-pub(super) fn is_short(digits: &str) -> bool {
-    digits.len() <= number::MAX_DIGITS
-}
-
-/// The time that a few digits give in milliseconds since 1970.
-pub(super) fn short_time(digits: &str) -> Option<Time> {
-    number::value(digits.as_bytes()).and_then(|millis| Time::from_millis(i64::try_from(millis).ok()?))
 }
 
 impl<'a> FieldValue<'_, 'a> {
@@ -242,9 +217,9 @@ impl<'a> FieldValue<'_, 'a> {
     /// A user id: the same, or an integer from 0 to 2^64-1, which JSON writes as weir does.
     pub(super) fn user_id(self) -> Result<Cow<'a, str>, DeadLetter> {
         match self.scalar {
-            Scalar::Number(number) if is_user_number(number) => Ok(number.into()),
+            Scalar::Number(number) if number.parse::<u64>().is_ok() => Ok(number.into()),
             Scalar::Integer(integer) if u64::try_from(integer).is_ok() => Ok(integer.to_string().into()),
-            Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
+            Scalar::Number(_) | Scalar::Text(_) | Scalar::Integer(_) | Scalar::Other(_) => {
                 self.sized("a string or an integer from 0 to 2^64-1 without sign, fraction and exponent")
             }
         }
@@ -259,7 +234,7 @@ impl<'a> FieldValue<'_, 'a> {
         let cost = match self.scalar {
             Scalar::Number(number) => number.parse().ok(),
             Scalar::Integer(integer) => integer.try_into().ok(),
-            Scalar::Text(_) | Scalar::Other(_) | Scalar::OfSchema(_) => None,
+            Scalar::Text(_) | Scalar::Other(_) => None,
         }
         .filter(|&cost| cost > 0);
         cost.ok_or_else(|| self.wrong("an integer from 1 to 255"))
@@ -267,19 +242,17 @@ impl<'a> FieldValue<'_, 'a> {
 
     /// An RFC 3339 string, or integer milliseconds since 1970.
     pub(super) fn time(self) -> Result<Time, DeadLetter> {
+        const OUTSIDE: &str = "is an integer, but outside the years 0 to 9999 in milliseconds since 1970";
         let (time, problem) = match &self.scalar {
             Scalar::Text(text) => (
                 Time::from_rfc3339(text),
                 "is a string, but not an RFC 3339 time of the years 0 to 9999, such as 2026-11-20T09:00:00Z",
             ),
             Scalar::Number(number) if !number.contains(['.', 'e', 'E']) => {
-                (millis(number), "is an integer, but outside the years 0 to 9999 in milliseconds since 1970")
+                (number.parse().ok().and_then(Time::from_millis), OUTSIDE)
             }
-            Scalar::Integer(integer) => (
-                i64::try_from(*integer).ok().and_then(Time::from_millis),
-                "is an integer, but outside the years 0 to 9999 in milliseconds since 1970",
-            ),
-            Scalar::Number(_) | Scalar::Other(_) | Scalar::OfSchema(_) => {
+            Scalar::Integer(integer) => (i64::try_from(*integer).ok().and_then(Time::from_millis), OUTSIDE),
+            Scalar::Number(_) | Scalar::Other(_) => {
                 return Err(self.wrong("an RFC 3339 string or an integer of milliseconds since 1970"));
             }
         };
@@ -305,9 +278,8 @@ impl<'a> FieldValue<'_, 'a> {
         let kind = match &self.scalar {
             Scalar::Text(_) => JsonKind::String.as_str(),
             Scalar::Number(_) => JsonKind::Number.as_str(),
-            Scalar::Other(kind) => kind.as_str(),
             Scalar::Integer(_) => "an integer",
-            Scalar::OfSchema(kind) => kind,
+            Scalar::Other(kind) => kind,
         };
         DeadLetter::new(WrongType, format!("{} is {kind}, expected {expected}", self.what()))
     }

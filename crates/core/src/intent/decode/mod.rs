@@ -42,7 +42,6 @@
 
 mod cloud_events;
 mod field_value;
-mod framed;
 mod json;
 mod scan;
 mod walk;
@@ -54,9 +53,8 @@ use std::borrow::Cow;
 
 pub use self::cloud_events::Header;
 use self::{
-    cloud_events::ContentMode,
-    field_value::{FieldReader, FieldSource, FieldValue, Usual},
-    scan::Refused,
+    cloud_events::{Attributes, ContentMode},
+    field_value::{FieldReader, FieldValue, FoundFields, Usual},
     walk::Found,
 };
 use super::{
@@ -66,11 +64,13 @@ use super::{
     },
     fields::{
         FieldMap, IntentField,
+        schemas::{Content, Schemas},
         trie::{EventMember, FieldSlot},
     },
 };
 use crate::{
     basis::{
+        number,
         shard::{IdHash, UserHash},
         time::Time,
     },
@@ -86,7 +86,7 @@ pub fn decode<'a>(
 ) -> Result<Intent<'a>, DeadLetter> {
     match &fields.schemas {
         None => read_json(value, headers, fields),
-        Some(schemas) => framed::decode(value, headers, fields, &**schemas),
+        Some(schemas) => read_framed(value, headers, fields, &**schemas),
     }
 }
 
@@ -100,6 +100,26 @@ fn read_json<'a>(
     read(value, headers, fields, |text, source| intent(IntentValue::Json(text), source))
 }
 
+/// Reads an intent with the frame of a Schema Registry.
+fn read_framed<'a>(
+    value: Option<&'a [u8]>,
+    headers: impl IntoIterator<Item = Header<'a>>,
+    fields: &FieldMap,
+    schemas: &dyn Schemas,
+) -> Result<Intent<'a>, DeadLetter> {
+    let value = sized(value)?;
+    let found = match schemas.read(value)? {
+        Content::Json(json) => return read_json(Some(json), headers, fields),
+        Content::Fields(found) => found,
+    };
+    let mode = match ContentMode::of(headers) {
+        plain @ ContentMode::Plain(_) => plain,
+        // Such an event is JSON, and this value is not: the header is about something else.
+        ContentMode::Structured => ContentMode::Plain(Attributes::default()),
+    };
+    intent(IntentValue::Bytes(value), &FieldReader { trie: &fields.plain, found: &found, mode, name: fields.name })
+}
+
 /// Reads a user and a time, where one is given, from a record's value and headers: the fields `user_id` and `created_at`, by the rules
 /// of an intent's.
 pub fn decode_user_and_time<'a>(
@@ -110,12 +130,14 @@ pub fn decode_user_and_time<'a>(
     read(value, headers, fields, |_, source| Ok((UserHash::of(&user_id(source)?), created_at(source)?)))
 }
 
+type JsonReader<'t, 'a> = FieldReader<'t, 'a, Found<'t, 'a>>;
+
 #[inline(always)]
 fn read<'a, T>(
     value: Option<&'a [u8]>,
     headers: impl IntoIterator<Item = Header<'a>>,
     fields: &FieldMap,
-    judge: impl FnOnce(&'a str, &FieldReader<'_, 'a>) -> Result<T, DeadLetter>,
+    judge: impl FnOnce(&'a str, &JsonReader<'_, 'a>) -> Result<T, DeadLetter>,
 ) -> Result<T, DeadLetter> {
     let text = text(value)?;
     let mode = ContentMode::of(headers);
@@ -124,7 +146,7 @@ fn read<'a, T>(
         ContentMode::Plain(_) => &fields.plain,
     };
     let mut found = Found::nothing(text);
-    walk::walk(trie, &mut found).map_err(|Refused| json::refusal(text))?;
+    walk::walk(trie, &mut found)?;
     if let Some(pointer) = found.twice {
         return Err(DeadLetter::new(WrongType, format!("{pointer} is given twice")));
     }
@@ -166,7 +188,10 @@ fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
 
 /// Judges the fields, in the order of the table in docs/records.md.
 #[inline]
-fn intent<'a>(value: IntentValue<'a>, source: &impl FieldSource<'a>) -> Result<Intent<'a>, DeadLetter> {
+fn intent<'a>(
+    value: IntentValue<'a>,
+    source: &FieldReader<'_, 'a, impl FoundFields<'a>>,
+) -> Result<Intent<'a>, DeadLetter> {
     let (id, id_hash) = id(source)?;
     let user_id = user_id(source)?;
     Ok(Intent {
@@ -187,8 +212,8 @@ fn intent<'a>(value: IntentValue<'a>, source: &impl FieldSource<'a>) -> Result<I
 }
 
 #[inline(always)]
-fn id<'a>(source: &impl FieldSource<'a>) -> Result<(Cow<'a, str>, IdHash), DeadLetter> {
-    if let Usual::Text(id) = source.usual(IntentField::Id)
+fn id<'a>(source: &FieldReader<'_, 'a, impl FoundFields<'a>>) -> Result<(Cow<'a, str>, IdHash), DeadLetter> {
+    if let Usual::Text(id) = source.found.usual(IntentField::Id)
         && field_value::is_sized(id)
     {
         return Ok((id.into(), IdHash::of(id)));
@@ -202,10 +227,11 @@ fn id<'a>(source: &impl FieldSource<'a>) -> Result<(Cow<'a, str>, IdHash), DeadL
 }
 
 #[inline(always)]
-fn user_id<'a>(source: &impl FieldSource<'a>) -> Result<Cow<'a, str>, DeadLetter> {
-    match source.usual(IntentField::UserId) {
+fn user_id<'a>(source: &FieldReader<'_, 'a, impl FoundFields<'a>>) -> Result<Cow<'a, str>, DeadLetter> {
+    match source.found.usual(IntentField::UserId) {
         Usual::Text(id) if field_value::is_sized(id) => Ok(id.into()),
-        Usual::Digits(id) if field_value::is_short(id) => Ok(id.into()),
+        // Whatever they are, so few digits are below 2^64.
+        Usual::Digits(id) if id.len() <= number::MAX_DIGITS => Ok(id.into()),
         Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
             required(source, IntentField::UserId)?.user_id()
         }
@@ -213,26 +239,36 @@ fn user_id<'a>(source: &impl FieldSource<'a>) -> Result<Cow<'a, str>, DeadLetter
 }
 
 #[inline(always)]
-fn created_at<'a>(source: &impl FieldSource<'a>) -> Result<Option<Time>, DeadLetter> {
-    if let Usual::Digits(digits) = source.usual(IntentField::CreatedAt)
-        && let Some(time) = field_value::short_time(digits)
+fn created_at<'a>(source: &FieldReader<'_, 'a, impl FoundFields<'a>>) -> Result<Option<Time>, DeadLetter> {
+    if let Usual::Digits(digits) = source.found.usual(IntentField::CreatedAt)
+        && let Some(millis) = number::value(digits.as_bytes())
+        && let Some(time) = i64::try_from(millis).ok().and_then(Time::from_millis)
     {
         return Ok(Some(time));
     }
     source.given(IntentField::CreatedAt)?.map(FieldValue::time).transpose()
 }
 
-fn required<'s, 'a>(source: &'s impl FieldSource<'a>, field: IntentField) -> Result<FieldValue<'s, 'a>, DeadLetter> {
+fn required<'t, 'a>(
+    source: &FieldReader<'t, 'a, impl FoundFields<'a>>,
+    field: IntentField,
+) -> Result<FieldValue<'t, 'a>, DeadLetter> {
     source.given(field)?.ok_or_else(|| {
         let places = source.places(field);
-        DeadLetter::new(MissingField, format!("{} is required and absent: looked for at {places}", source.name(field)))
+        DeadLetter::new(
+            MissingField,
+            format!("{} is required and absent: looked for at {places}", (source.name)(field)),
+        )
     })
 }
 
 /// A field that is any string. No event stands in for it.
 #[inline(always)]
-fn text_of<'a>(source: &impl FieldSource<'a>, field: IntentField) -> Result<Option<Cow<'a, str>>, DeadLetter> {
-    match source.usual(field) {
+fn text_of<'a>(
+    source: &FieldReader<'_, 'a, impl FoundFields<'a>>,
+    field: IntentField,
+) -> Result<Option<Cow<'a, str>>, DeadLetter> {
+    match source.found.usual(field) {
         Usual::Absent => Ok(None),
         Usual::Text(text) => Ok(Some(text.into())),
         Usual::Digits(_) | Usual::Other => source.given(field)?.map(FieldValue::text).transpose(),
@@ -241,12 +277,12 @@ fn text_of<'a>(source: &impl FieldSource<'a>, field: IntentField) -> Result<Opti
 
 /// A field that few intents have. No event stands in for it.
 #[inline(always)]
-fn optional<'s, 'a: 's, T>(
-    source: &'s impl FieldSource<'a>,
+fn optional<'t, 'a, T>(
+    source: &FieldReader<'t, 'a, impl FoundFields<'a>>,
     field: IntentField,
-    read: impl FnOnce(FieldValue<'s, 'a>) -> Result<T, DeadLetter>,
+    read: impl FnOnce(FieldValue<'t, 'a>) -> Result<T, DeadLetter>,
 ) -> Result<Option<T>, DeadLetter> {
-    match source.usual(field) {
+    match source.found.usual(field) {
         Usual::Absent => Ok(None),
         Usual::Text(_) | Usual::Digits(_) | Usual::Other => source.given(field)?.map(read).transpose(),
     }

@@ -1,6 +1,6 @@
 //! Passes over JSON in one go: keeps to the grammar, to the levels allowed and to strings that are Unicode.
 //!
-//! It says that something is wrong and not what: nearly no value is, and [`super::json::refusal`] looks at those again.
+//! Of what is wrong it tells what a parser would let pass: nearly no value is, and [`super::json::refusal`] looks at the others again.
 
 use std::borrow::Cow;
 
@@ -14,6 +14,15 @@ use crate::{
 /// That a text is not JSON, or nested too deep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refused;
+
+/// What is wrong that a parser would let pass, and the byte that it begins at, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScanProblem {
+    /// A level too many.
+    TooDeep(usize),
+    /// An escape of half a surrogate pair.
+    HalfPair(usize),
+}
 
 /// What a value is, as far as it is read in another way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,12 +97,14 @@ pub(super) struct Scan<'a> {
     block: usize,
     /// Its bytes that do not stand in a string as they are, one bit each.
     marks: u64,
+    /// Why it has refused, where a parser would not.
+    pub(super) problem: Option<ScanProblem>,
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         let (block, marks) = block_at(text.as_bytes(), 0);
-        Self { bytes: text.as_bytes(), at: 0, block, marks }
+        Self { bytes: text.as_bytes(), at: 0, block, marks, problem: None }
     }
 
     /// The next byte that is no white space, to be read next; `None` at the end.
@@ -117,7 +128,7 @@ impl<'a> Scan<'a> {
     /// anything before the bracket that closes it.
     pub(super) fn enter(&mut self, level: usize, close: u8) -> Result<bool, Refused> {
         if level > MAX_DEPTH {
-            return Err(Refused);
+            return Err(self.refuse(ScanProblem::TooDeep(self.at)));
         }
         self.at += 1;
         let empty = self.next() == Some(close);
@@ -334,14 +345,21 @@ impl<'a> Scan<'a> {
         self.bytes.len()
     }
 
+    #[cold]
+    fn refuse(&mut self, problem: ScanProblem) -> Refused {
+        self.problem = Some(problem);
+        Refused
+    }
+
     /// The place behind the escape at `at`. Half a surrogate pair is none.
-    fn escape(&self, at: usize) -> Result<usize, Refused> {
+    fn escape(&mut self, at: usize) -> Result<usize, Refused> {
         if let Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') = self.bytes.get(at + 1) {
             return Ok(at + 2);
         }
         match (utf16_escape(self.bytes, at), utf16_escape(self.bytes, at + 6)) {
             (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => Ok(at + 12),
-            (Some(0xD800..=0xDFFF) | None, _) => Err(Refused),
+            (Some(0xD800..=0xDFFF), _) => Err(self.refuse(ScanProblem::HalfPair(at))),
+            (None, _) => Err(Refused),
             (Some(_), _) => Ok(at + 6),
         }
     }

@@ -1,7 +1,13 @@
 //! One walk through a value, picking up what stands at the places that are read.
 
-use super::super::fields::trie::{Child, FieldSlot, Trie, TrieNode};
-use super::scan::{Piece, PieceForm, Refused, Scan};
+use super::super::{
+    dead_letter::DeadLetter,
+    fields::trie::{Child, FieldSlot, Trie, TrieNode},
+};
+use super::{
+    json,
+    scan::{Piece, PieceForm, Refused, Scan},
+};
 
 /// What stood at the places that are read: pieces of the value.
 #[derive(Debug)]
@@ -33,13 +39,9 @@ impl<'t, 'a> Found<'t, 'a> {
 }
 
 /// Walks through an object, and puts what it finds into `found`, which is of the same text. Fails where the text is no object, or not JSON.
-pub(super) fn walk<'t>(trie: &'t Trie, found: &mut Found<'t, '_>) -> Result<(), Refused> {
+pub(super) fn walk<'t>(trie: &'t Trie, found: &mut Found<'t, '_>) -> Result<(), DeadLetter> {
     let mut walk = Walk { trie, scan: Scan::new(found.text), found };
-    if walk.scan.next() != Some(b'{') {
-        return Err(Refused);
-    }
-    walk.object(0, 1)?;
-    walk.scan.end()
+    walk.whole().map_err(|Refused| json::refusal(walk.found.text, walk.scan.problem))
 }
 
 struct Walk<'t, 'f, 'a> {
@@ -49,6 +51,15 @@ struct Walk<'t, 'f, 'a> {
 }
 
 impl<'t> Walk<'t, '_, '_> {
+    fn whole(&mut self) -> Result<(), Refused> {
+        if self.scan.next() == Some(b'{') {
+            self.object(0, 1)?;
+            return self.scan.end();
+        }
+        self.scan.value(0)?;
+        Err(Refused)
+    }
+
     /// An object that places lie in. `level` is its own.
     fn object(&mut self, node: usize, level: usize) -> Result<(), Refused> {
         let node = self.trie.node(node);

@@ -87,7 +87,6 @@ pub struct ActiveAt<'u> {
 }
 
 impl ActiveAt<'_> {
-    #[must_use]
     #[inline]
     pub fn seen(self, user: ActivityHash) -> Seen {
         if self.is_over {
@@ -124,7 +123,6 @@ pub struct ActiveUsers {
 impl ActiveUsers {
     /// Nobody is active. `max_users`: for how many the promises hold, 1 to [`MAX_ACTIVE_USERS`]; `window`: in minutes, 1 to
     /// [`LONGEST_WINDOW_MINUTES`]. Takes [`CELLS_PER_USER`] bytes a user.
-    #[must_use]
     pub fn new(max_users: u64, window: u8) -> Self {
         // Below so many cells the estimate is coarse.
         const FEWEST: u64 = 24 * 1024;
@@ -136,25 +134,21 @@ impl ActiveUsers {
     }
 
     /// The window in minutes.
-    #[must_use]
     pub const fn window(&self) -> u8 {
         self.window
     }
 
-    #[must_use]
     #[inline]
     pub fn is_active(&self, user: ActivityHash, now: Minute) -> bool {
         self.seen(user, now) != Seen::No
     }
 
-    #[must_use]
     #[inline]
     pub fn seen(&self, user: ActivityHash, now: Minute) -> Seen {
         self.at(now).seen(user)
     }
 
     /// The same for many users: what depends on the minute is found once.
-    #[must_use]
     pub fn at(&self, now: Minute) -> ActiveAt<'_> {
         let latest = self.latest.load(Ordering::Acquire);
         let is_latest = latest <= now.0;
@@ -206,7 +200,6 @@ impl ActiveUsers {
 
     /// How many users are active, estimated: within 2% up to twice the number that it was made for. What has left the window counts
     /// until the next sweep.
-    #[must_use]
     pub fn estimate(&self) -> u64 {
         let cells = self.cells.len() as f64;
         let set = (self.set.load(Ordering::Relaxed) as f64).min(cells - 1.0);

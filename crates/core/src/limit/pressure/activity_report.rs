@@ -64,10 +64,7 @@ impl ActivityReport {
         };
         let at = match at {
             None => now,
-            Some(at) => {
-                let at = time(at.get())?;
-                not_ahead(at, now).ok_or_else(|| ahead("at", at, now))?
-            }
+            Some(at) => not_ahead("at", time(at.get())?, now)?,
         };
         Ok(Self { users, at })
     }
@@ -105,19 +102,17 @@ impl ActivityReader {
             Some(at) => ("at", at),
             None => ("the record's timestamp", published.unwrap_or(now)),
         };
-        let at = not_ahead(at, now).ok_or_else(|| ahead(what, at, now))?;
-        Ok((user.into(), at))
+        Ok((user.into(), not_ahead(what, at, now)?))
     }
 }
 
-/// The time, or now where it is a little ahead; `None` where it is further ahead than that.
-fn not_ahead(at: Time, now: Time) -> Option<Time> {
-    (at <= now.plus(AHEAD_MS)).then(|| at.min(now))
-}
-
-fn ahead(what: &str, at: Time, now: Time) -> DeadLetter {
+/// The time, or now where it is a little ahead. Fails where it is further ahead than that.
+fn not_ahead(what: &str, at: Time, now: Time) -> Result<Time, DeadLetter> {
+    if at <= now.plus(AHEAD_MS) {
+        return Ok(at.min(now));
+    }
     let message = format!("{what} is {at}, more than a minute ahead of weir's clock ({now})");
-    DeadLetter::new(BadTime, message)
+    Err(DeadLetter::new(BadTime, message))
 }
 
 /// The body of a request, as it is written. A field of another name is meant for something, and refused.

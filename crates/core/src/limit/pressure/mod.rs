@@ -56,14 +56,12 @@ pub struct PressureRule {
 }
 
 impl PressureRule {
-    #[must_use]
     pub fn window_ms(&self) -> i64 {
         i64::from(self.window_minutes) * 60_000
     }
 
     /// Where in the window a deferred user's turn is, in milliseconds: users who wait come back evenly over a window. Each minute in
     /// another order, so that nobody is always the last.
-    #[must_use]
     pub fn spread_of(&self, user: UserHash, now: Time) -> i64 {
         let minute = Minute::from(now).0.unsigned_abs();
         let drawn = xxh3_64_with_seed(&ActivityHash::from(user).0.to_be_bytes(), minute);
@@ -136,7 +134,6 @@ impl Pressure {
     }
 
     /// What is in force; hold it for a batch.
-    #[must_use]
     pub fn state(&self) -> Option<Arc<PressureState>> {
         self.in_force.load_full()
     }
@@ -207,14 +204,12 @@ impl Pressure {
 }
 
 /// How many users may wait in a process to be told to others: as many as may be active, or what one turn tells.
-#[must_use]
 pub fn most_untold(max_active_users: u64) -> usize {
     usize::try_from(max_active_users).unwrap_or(usize::MAX).max(USERS_A_TURN)
 }
 
 impl PressureState {
     /// Nobody is active, and there are no places; those to come end when they are renewed until then.
-    #[must_use]
     pub fn new(rule: &PressureRule) -> Self {
         Self {
             users: ActiveUsers::new(rule.max_active_users, rule.window_minutes),
@@ -225,13 +220,11 @@ impl PressureState {
         }
     }
 
-    #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
     }
 
     /// Whether only active users pass: starts at 99% of the maximum, ends below 95%.
-    #[must_use]
     pub fn is_throttling(&self) -> bool {
         self.throttling.load(Ordering::Relaxed)
     }
@@ -268,7 +261,6 @@ impl PressureState {
     }
 
     /// Whether a user who is not active would find a place.
-    #[must_use]
     pub fn has_place(&self, passed: Duration) -> bool {
         !self.is_throttling() && !self.places.is_over(passed) && self.places.left() > 0
     }

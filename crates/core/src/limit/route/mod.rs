@@ -26,7 +26,6 @@ pub const MAX_WAIT_MS: i64 = 72 * 3_600_000;
 
 /// Whether a record of a topic of waiting intents, of this timestamp, has waited for so long that its intent is suppressed, whatever the
 /// route takes. It goes by the record's timestamp, as Kafka's retention does.
-#[must_use]
 pub fn is_overdue(timestamp: Option<Time>, now: Time) -> bool {
     timestamp.is_some_and(|at| at.plus(MAX_WAIT_MS) <= now)
 }
@@ -42,7 +41,6 @@ pub struct Waiting {
 
 impl Waiting {
     /// How many wait at the most.
-    #[must_use]
     pub const fn count(self) -> u64 {
         self.end.saturating_sub(self.from)
     }
@@ -73,14 +71,12 @@ pub struct Route {
 }
 
 impl Route {
-    #[must_use]
     pub fn matches(&self, class: &ClassNames<'_>) -> bool {
         self.filter.matches(class)
     }
 
     /// A number for the delivery that paces the route: its group, its service and its channels. What is known of one says nothing of
     /// another one.
-    #[must_use]
     pub fn delivery(&self) -> u64 {
         let by = [&self.consumer_group, &self.service].map(|name| name.as_deref().unwrap_or_default());
         let channels = self.filter.filter.channels.iter().flatten().map(String::as_str);
@@ -88,7 +84,6 @@ impl Route {
         xxhash_rust::xxh3::xxh3_64(parts.join("\0").as_bytes())
     }
 
-    #[must_use]
     pub fn reserves(&self, class: &ClassNames<'_>) -> bool {
         self.reserved.as_ref().is_some_and(|reserved| reserved.filter.matches(class))
     }
@@ -122,7 +117,6 @@ pub enum FairBy {
 }
 
 impl FairBy {
-    #[must_use]
     pub fn hash_of(self, intent: &Intent<'_>) -> u64 {
         let class = intent.class();
         let name = match self {

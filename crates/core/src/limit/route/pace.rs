@@ -26,6 +26,7 @@ use std::time::Duration;
 
 pub use self::delivered::{Behind, Delivered, DeliveryLook, PartitionLag};
 use self::drain::Drain;
+use crate::basis::words;
 // For the simulation.
 #[cfg(test)]
 use crate::limit::route::delivery_signals::{Deliveries, DeliverySignals, WaitingQueue};
@@ -48,7 +49,6 @@ pub struct Lag {
 
 impl Lag {
     /// Approved intents that are not delivered.
-    #[must_use]
     pub const fn undelivered(self) -> u64 {
         self.end.saturating_sub(self.committed)
     }
@@ -102,33 +102,23 @@ pub struct Pace {
     pub why: Throttle,
 }
 
-/// Why a route takes less than its ceiling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Throttle {
-    #[default]
-    No,
-    /// Delivery takes no more.
-    Lag,
-    /// Nothing is delivered: weir probes.
-    Stopped,
-    /// A signal of overload holds, or did a moment ago.
-    Signal,
-    LagUnknown,
+words! {
+    /// Why a route takes less than its ceiling.
+    #[derive(Default)]
+    pub enum Throttle {
+        #[default]
+        No = "no",
+        /// Delivery takes no more.
+        Lag = "lag",
+        /// Nothing is delivered: weir probes.
+        Stopped = "stopped",
+        /// A signal of overload holds, or did a moment ago.
+        Signal = "signal",
+        LagUnknown = "lag_unknown",
+    }
 }
 
 impl Throttle {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::No => "no",
-            Self::Lag => "lag",
-            Self::Stopped => "stopped",
-            Self::Signal => "signal",
-            Self::LagUnknown => "lag_unknown",
-        }
-    }
-
-    #[must_use]
     pub const fn in_words(self) -> Option<&'static str> {
         match self {
             Self::No => None,
@@ -140,7 +130,6 @@ impl Throttle {
     }
 
     /// Whether nothing but probes are approved.
-    #[must_use]
     pub const fn is_closed(self) -> bool {
         match self {
             Self::Stopped | Self::LagUnknown => true,
@@ -164,7 +153,6 @@ pub struct Controller {
 
 impl Controller {
     /// A controller that has seen nothing yet.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an hour at most")]
     pub fn new(ahead_ms: i64, reserved_permille: u32) -> Self {
         let (at, lag, unknown_since) = (None, None, None);
@@ -222,7 +210,6 @@ impl Controller {
     }
 
     /// What is to be kept of this delivery, after a turn.
-    #[must_use]
     pub fn to_keep(&self) -> KeptRates {
         if self.unknown_since.is_some() { KeptRates::default() } else { self.drain.to_keep() }
     }
@@ -257,7 +244,6 @@ impl Controller {
 }
 
 /// The pace of a route without a consumer group: it is bound by its ceiling alone. Both are as in [`Sample`].
-#[must_use]
 pub fn by_ceiling(ceiling: Option<u64>, slow: f64) -> Pace {
     let best_per_s = ceiling.map(|ceiling| to_f64(ceiling.max(1)));
     let ceiling = best_per_s.unwrap_or(1.0);

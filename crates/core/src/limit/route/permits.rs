@@ -3,15 +3,13 @@
 
 mod book;
 mod registry;
-mod service_name;
 #[cfg(test)]
 mod tests;
 
 use std::{sync::Arc, time::Duration};
 
 pub use book::RouteBook;
-pub use registry::{RegisteredInstance, Registry, Total, mean_us};
-pub use service_name::ServiceName;
+pub use registry::{RegisteredInstance, Registry, ServiceName, Total, mean_us};
 
 use crate::limit::{SharedLimit, route::pace::KeptRates, share::Embedded};
 
@@ -102,14 +100,12 @@ impl PermitTurn {
     }
 
     /// The room, [`MOST`] where nothing bounds it.
-    #[must_use]
     pub fn room_or_most(&self) -> u64 {
         self.room.unwrap_or(MOST).min(MOST)
     }
 }
 
 /// The rates that are kept in thousandths.
-#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "at most 10^12")]
 pub fn kept_rates([drain, best]: [u64; 2]) -> KeptRates {
     let rate = |parts: u64| (parts > 0).then(|| parts as f64 / RATE_PARTS);

@@ -29,13 +29,11 @@ pub struct WaitingTopic(pub u16);
 pub struct Routes(ArcSwap<Vec<Arc<RouteState>>>);
 
 impl Routes {
-    #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
     /// The state of the route of this name; a route that is new takes nothing until it is granted permits.
-    #[must_use]
     pub fn state(&self, name: &str) -> Arc<RouteState> {
         if let Some(state) = self.find(name) {
             return state;
@@ -53,12 +51,10 @@ impl Routes {
     }
 
     /// The state of the route of this name, where a policy has had one.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<Arc<RouteState>> {
         self.0.load().iter().find(|state| *state.name == *name).map(Arc::clone)
     }
 
-    #[must_use]
     pub fn waiting_on(&self, topic: WaitingTopic) -> Option<Arc<RouteState>> {
         self.0.load().get(usize::from(topic.0)).map(Arc::clone)
     }
@@ -105,13 +101,11 @@ impl RouteState {
     }
 
     /// What the keeper knows; `None` until it has looked.
-    #[must_use]
     pub fn known(&self) -> Option<Arc<RouteKnown>> {
         self.known.load_full()
     }
 
     /// What the keeper knows, for intents that this rule of the policy is applied to; without rates where they are another rule's.
-    #[must_use]
     pub fn known_by(&self, rule: &Route) -> Option<Arc<RouteKnown>> {
         let known = self.known()?;
         Some(if known.rule.as_deref() == Some(rule) { known } else { Arc::new(known.without_rates()) })
@@ -134,7 +128,6 @@ impl RouteState {
     }
 
     /// Intents that wait, by partition of the topic: none, as far as is known before the first look. Empty where there is no topic.
-    #[must_use]
     pub fn waiting(&self) -> Vec<u64> {
         let known = self.known.load();
         let looked = known.as_deref().map(|known| &known.waiting).filter(|waiting| !waiting.is_empty());
@@ -146,7 +139,6 @@ impl RouteState {
         self.pool(pool).take(most, passed)
     }
 
-    #[must_use]
     pub fn left(&self, pool: Pool, passed: Duration) -> u64 {
         let pool = self.pool(pool);
         if pool.is_over(passed) { 0 } else { pool.left() }
@@ -155,8 +147,8 @@ impl RouteState {
     /// Permits that were taken and not used, by a lease until then. They lapse where it [is over](Self::end_leases).
     fn put_back(&self, pool: Pool, permits: u64, until: Duration) {
         let pool = self.pool(pool);
-        let is_over = millis(until) <= self.ended_ms.load(Ordering::Acquire);
-        if is_over { pool.lapse(permits) } else { pool.put_back(permits) }
+        let has_lapsed = millis(until) <= self.ended_ms.load(Ordering::Acquire);
+        if has_lapsed { pool.used(permits) } else { pool.put_back(permits) }
     }
 
     /// Leases that end by then, by the monotonic clock, are over: what was taken by them lapses where it is put back, because other members
@@ -172,7 +164,6 @@ impl RouteState {
     }
 
     /// Whether it has: this process gets no permits any more.
-    #[must_use]
     pub fn is_taken_over(&self) -> bool {
         self.taken_over.load(Ordering::Acquire)
     }
@@ -199,7 +190,6 @@ impl RouteState {
     }
 
     /// Permits that are held, taken or not.
-    #[must_use]
     pub fn held(&self) -> u64 {
         self.pools.iter().map(UnitPool::held).sum()
     }
@@ -209,7 +199,6 @@ impl RouteState {
     }
 
     /// Deliveries that failed, since the process began.
-    #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
@@ -225,7 +214,6 @@ impl RouteState {
     }
 
     /// Permits spent since the process began: to be read before the lag is sampled, which then has all of them.
-    #[must_use]
     pub fn spent(&self) -> u64 {
         self.spent.load(Ordering::Acquire)
     }
@@ -236,7 +224,6 @@ impl RouteState {
     }
 
     /// How many intents were sent to wait since the process began: to be read before they are counted ([`RouteKnown::queued_before`]).
-    #[must_use]
     pub fn queued(&self) -> u64 {
         self.queued.load(Ordering::Acquire)
     }
@@ -248,7 +235,6 @@ impl RouteState {
 
     /// How many intents have waited for too long, at the most, as they were counted last: they are read without permits, to be
     /// suppressed.
-    #[must_use]
     pub fn overdue(&self) -> u64 {
         self.overdue.load(Ordering::Relaxed)
     }
@@ -263,13 +249,11 @@ impl RouteState {
 
     /// Since when its lane finds intents whenever it looks; `None`: the last time it found none, or it has not looked. What waits is
     /// counted in offsets, and these may hold no record: those of a transaction that was aborted, until the lane has passed them.
-    #[must_use]
     pub fn finds_since(&self) -> Option<Duration> {
         Some(self.finds_since_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0).map(Duration::from_millis)
     }
 
     /// Whether intents wait on this route, or may do so. New intents then queue behind them.
-    #[must_use]
     pub fn is_queueing(&self) -> bool {
         let known = self.known.load();
         known.as_deref().is_some_and(|known| known.waiting() > 0 || known.queued_before != self.queued())
@@ -299,18 +283,15 @@ impl Taken {
         taken
     }
 
-    #[must_use]
     pub const fn state(&self) -> &Arc<RouteState> {
         &self.state
     }
 
     /// Until when all of them are this process's, by the monotonic clock, as far as was known when they were taken.
-    #[must_use]
     pub const fn until(&self) -> Duration {
         self.until
     }
 
-    #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits[0] + self.permits[1]
     }
@@ -358,7 +339,6 @@ impl Drop for Taken {
 
 /// The partition where an intent of this hash is to wait: of two that the hash names the one where fewer wait. `None` where there is no
 /// partition.
-#[must_use]
 pub fn place(waiting: &[u64], hash: u64) -> Option<usize> {
     let count = u64::try_from(waiting.len()).ok().filter(|count| *count > 0)?;
     let first = hash % count;

@@ -36,13 +36,11 @@ impl<L: SharedLimit, R> Clone for Embedded<L, R> {
 
 impl<L: SharedLimit, R: Reference<L>> Embedded<L, R> {
     /// Nobody has taken a turn yet; this member takes turns, at the times of this clock.
-    #[must_use]
     pub fn new(member: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
         Self { limits: Locked::default(), member: member.into(), now: Arc::new(now) }
     }
 
     /// The same limits, at which another member takes turns.
-    #[must_use]
     pub fn for_member(&self, member: &str) -> Self {
         Self { member: member.into(), ..self.clone() }
     }

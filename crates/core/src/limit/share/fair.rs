@@ -15,7 +15,6 @@ pub struct Wanting<'w> {
 ///
 /// Whoever wants no more than an even part of what is left gets what it wants. The others share the rest evenly, and take turns at the
 /// remainder. Where all get what they want, the surplus is shared evenly, so that each can begin at once.
-#[must_use]
 pub fn fair_share<'w>(total: u64, own: Wanting<'w>, others: impl Iterator<Item = Wanting<'w>>, now: i64) -> u64 {
     let mut members: Vec<Wanting<'w>> = others.chain([own]).collect();
     members.sort_unstable();
@@ -45,7 +44,6 @@ pub fn fair_share<'w>(total: u64, own: Wanting<'w>, others: impl Iterator<Item =
 }
 
 /// What a member may hold of a total, of which others hold so much: its part, as far as it holds that already, or they leave it.
-#[must_use]
 pub fn grow(total: u64, others: u64, held: u64, part: u64) -> u64 {
     part.min(held.max(total.saturating_sub(others)))
 }

@@ -31,17 +31,14 @@ impl<M> MemberRecords<M> {
     }
 
     /// One that has not ended.
-    #[must_use]
     pub fn get(&self, name: &str, now: i64) -> Option<&Member<M>> {
         self.0.get(name).filter(|member| member.ends > now)
     }
 
-    #[must_use]
     pub fn order(&self, name: &str, turn: TurnNumber, now: i64) -> TurnOrder {
         self.get(name, now).map_or(TurnOrder::New, |member| turn.after(member.last))
     }
 
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -60,7 +57,6 @@ impl<M> MemberRecords<M> {
         self.others(own).map(|(name, member)| Wanting { want: member.wanted, name })
     }
 
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len() as u64
     }

@@ -6,15 +6,13 @@ mod members;
 mod pool;
 #[cfg(test)]
 pub(crate) mod tests;
-mod turn;
 mod turns;
 
 pub use embedded::{Embedded, Reference};
 pub use fair::{Wanting, fair_share, grow};
 pub use members::{Member, MemberRecords};
 pub use pool::UnitPool;
-pub use turn::{TurnNumber, TurnOrder, is_overtaken, overtaken};
-pub use turns::{Answered, Turns, Unanswered};
+pub use turns::{Answered, TurnNumber, TurnOrder, Turns, Unanswered, is_overtaken, overtaken};
 
 use crate::{basis::store_error::StoreError, limit::SharedLimit};
 

@@ -23,7 +23,6 @@ pub struct UnitPool {
 
 impl UnitPool {
     /// Nothing is held; what is added is this process's until then, by the monotonic clock.
-    #[must_use]
     pub fn new(until: Duration) -> Self {
         let (left, held) = Default::default();
         Self { left, held, until_ms: AtomicU64::new(millis(until)) }
@@ -50,23 +49,16 @@ impl UnitPool {
         self.left.fetch_add(units, Ordering::AcqRel);
     }
 
-    /// Units that were taken are used.
+    /// Units that were taken are held no longer: they are used, or have lapsed because other members may have them by now.
     pub fn used(&self, units: u64) {
         self.held.fetch_sub(units, Ordering::AcqRel);
     }
 
-    /// Units that were taken are held no longer, though they were not used: other members may have them by now.
-    pub fn lapse(&self, units: u64) {
-        self.held.fetch_sub(units, Ordering::AcqRel);
-    }
-
-    #[must_use]
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Acquire)
     }
 
     /// How many are held, taken or not.
-    #[must_use]
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Acquire)
     }
@@ -82,13 +74,11 @@ impl UnitPool {
     }
 
     /// Until when they are this process's, by the monotonic clock.
-    #[must_use]
     pub fn until(&self) -> Duration {
         Duration::from_millis(self.until_ms.load(Ordering::Acquire))
     }
 
     /// Whether they may be others' by now.
-    #[must_use]
     pub fn is_over(&self, passed: Duration) -> bool {
         millis(passed) >= self.until_ms.load(Ordering::Acquire)
     }
@@ -146,7 +136,7 @@ mod tests {
         assert_eq!((pool.left(), pool.held()), (1, 1));
         pool.withdraw_above(7);
         assert_eq!(pool.take(1, NOW), 1);
-        pool.lapse(1);
+        pool.used(1);
         assert_eq!((pool.left(), pool.held()), (0, 0));
         pool.add(5);
         assert_eq!((pool.keep(2), pool.left(), pool.held()), (3, 2, 2));

@@ -208,17 +208,10 @@ fn kept(max_ms: i64, at: &ValueAt<'_>) -> Parsed<i64> {
 
 fn time_of_day(at: &ValueAt<'_>) -> Option<CivilTime> {
     at.parse(|node| {
-        let how = || Err(value::must_be("a time of day as \"HH:MM\", from \"00:00\" to \"23:59\"", node));
-        let Value::Text(text) = &node.value else { return how() };
-        let number = |digits: Option<&str>| {
-            let digits =
-                digits.filter(|digits| digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit()))?;
-            digits.parse::<i8>().ok()
-        };
-        let colon = text.get(2..3) == Some(":");
-        match (number(text.get(..2)), number(text.get(3..))) {
-            (Some(hour), Some(minute)) if colon => CivilTime::new(hour, minute, 0, 0).or_else(|_| how()),
-            (Some(_) | None, Some(_) | None) => how(),
-        }
+        let text = if let Value::Text(text) = &node.value { text.as_str() } else { "" };
+        let is_shaped = |(byte, shape): (u8, u8)| if shape == b'0' { byte.is_ascii_digit() } else { byte == shape };
+        let has_shape = text.len() == 5 && text.bytes().zip(*b"00:00").all(is_shaped);
+        let time = if has_shape { text.parse().ok() } else { None };
+        time.ok_or_else(|| value::must_be("a time of day as \"HH:MM\", from \"00:00\" to \"23:59\"", node))
     })
 }

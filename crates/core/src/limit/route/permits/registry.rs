@@ -1,11 +1,13 @@
 //! What is registered of a service: the reference for `lua/services/registry.lua`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::basis::time::Time;
 
 /// The mean of processing times is as if it had been of so many before.
 const MEAN_OF: u64 = 20;
+/// The longest name of a service, in bytes.
+const MAX_NAME_BYTES: usize = 64;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registry {
@@ -45,7 +47,6 @@ impl Registry {
         self.instances.iter().filter(move |(_, registered)| registered.ends > now)
     }
 
-    #[must_use]
     pub fn total(&self, now: Time) -> Total {
         self.live(now).fold(Total::default(), |total, (_, registered)| Total {
             instances: total.instances + 1,
@@ -74,9 +75,46 @@ impl Registry {
 }
 
 /// The mean of processing times in microseconds, with so many more whose sum is in milliseconds; 0: there was none yet.
-#[must_use]
 pub fn mean_us(before_us: u64, (count, sum_ms): (u64, u64)) -> u64 {
     let weight = if before_us == 0 { 0 } else { MEAN_OF };
     let sum_us = (before_us * weight).saturating_add(sum_ms.saturating_mul(1_000));
     if count == 0 { before_us } else { sum_us / (weight + count) }
+}
+
+/// The name of a service or of one of its instances: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, so that it needs no quoting in
+/// paths, labels and Redis keys.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceName(Arc<str>);
+
+impl ServiceName {
+    /// `None` where the text is no such name.
+    pub fn new(text: &str) -> Option<Self> {
+        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        ((1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(is_known)).then(|| Self(text.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_needs_no_quoting() {
+        for text in ["a", "hedwig-email", "A.b_c-9", &"x".repeat(64)] {
+            assert_eq!(ServiceName::new(text).unwrap().as_str(), text);
+        }
+        for text in ["", "a b", "a/b", "a:b", "é", "a\n", &"x".repeat(65)] {
+            assert_eq!(ServiceName::new(text), None, "{text:?}");
+        }
+    }
 }

@@ -50,25 +50,21 @@ impl RouteKnown {
         Self { rule: None, best_per_s: None, measured_per_s: None, held_up_since: None, ..self.clone() }
     }
 
-    #[must_use]
     pub fn waiting(&self) -> u64 {
         self.waiting.iter().sum()
     }
 
     /// How long all that waits takes, in milliseconds.
-    #[must_use]
     pub fn expected_wait_ms(&self) -> u64 {
         takes_ms(self.waiting(), self.drain_per_s)
     }
 
     /// How long an intent of this hash that comes now waits for its turn at the best rate, in milliseconds. `None`: no rate is known.
-    #[must_use]
     pub fn least_wait_ms(&self, hash: u64) -> Option<u64> {
         Some(takes_ms(self.before(hash), self.best_per_s?))
     }
 
     /// The same at the measured rate.
-    #[must_use]
     pub fn measured_wait_ms(&self, hash: u64) -> Option<u64> {
         Some(takes_ms(self.before(hash), self.measured_per_s?))
     }
@@ -85,7 +81,6 @@ impl RouteKnown {
 
     /// How long an intent may wait until its service would answer too late, in milliseconds: the service's timeout less the time on
     /// the network and in the service. `None` where no timeout is registered.
-    #[must_use]
     pub fn answers_within_ms(&self, network_ms: i64) -> Option<i64> {
         let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
         let left = millis(self.grant.timeout_ms?).saturating_sub(network_ms.saturating_mul(2));
