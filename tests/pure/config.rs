@@ -64,7 +64,7 @@ fn the_smallest_configuration_gets_the_documented_defaults() {
     assert_eq!(settings.worker.drain, Duration::from_secs(20));
     assert_eq!(settings.http.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(settings.http.tokens().next(), None);
-    assert_eq!(settings.intent.fields.user_id, "/user_id");
+    assert_eq!(settings.intent_fields.user_id, "/user_id");
     assert_eq!((settings.log.format, &*settings.log.level), (LogFormat::Auto, "info"));
 }
 
@@ -108,10 +108,10 @@ fn the_full_example_is_read_as_it_says() {
     assert_eq!(settings.segments.user_id_prefix.as_deref(), Some("u"));
     assert_eq!(settings.s3.endpoint.as_deref(), Some("http://127.0.0.1:9000"));
     assert!(settings.s3.force_path_style && settings.s3.requester_pays);
-    assert_eq!(settings.intent.fields.user_id, "/recipient/id");
+    assert_eq!(settings.intent_fields.user_id, "/recipient/id");
     assert_eq!(settings.kafka.activity.as_deref(), Some("app-activity"));
-    assert_eq!((&*settings.activity.fields.user_id, &*settings.activity.fields.at), ("/actor", "/at"));
-    assert_eq!(settings.intent.fields.id, "/id");
+    assert_eq!((&*settings.activity_fields.user_id, &*settings.activity_fields.at), ("/actor", "/at"));
+    assert_eq!(settings.intent_fields.id, "/id");
     assert_eq!(settings.log.format, LogFormat::Json);
 
     let schema = schema();
