@@ -304,9 +304,9 @@ impl HoldsPart for HeldPermits {
         ANSWER_WITHIN
     }
 
-    fn answered(&mut self, Answered { reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
+    fn answered(&mut self, Answered { turn, reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
         (self.grant, self.is_answered) = (reply, true);
-        self.learnt.controller.recall(reply.rates);
+        self.learnt.controller.recall(reply.rates, turn.rates);
         self.overtaken(false);
         let granted = self.settle(reply.permits);
         let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };
