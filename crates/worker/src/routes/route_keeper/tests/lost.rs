@@ -139,3 +139,24 @@ async fn a_rate_that_was_measured_while_a_turn_had_no_answer_is_told_by_the_next
     let [.., lost, again, next] = told[..] else { panic!("{told:?}") };
     assert!(lost.is_some() && lost == again && next > lost, "{told:?}");
 }
+
+#[tokio::test]
+async fn times_of_deliveries_are_told_until_a_turn_has_an_answer_and_counted_once_here() {
+    let took = (20, 2_000);
+    for error in [is_silent, overtaken] {
+        let (scene, mut told) = (Scene::new(email("")), Vec::new());
+        let mut keeper = scene.by(|_, turn| {
+            told.push(turn.took);
+            if told.len() == 1 { Err(error()) } else { Ok(NOTHING) }
+        });
+        scene.state.note_times(took);
+        for _ in 0..3 {
+            keeper.round().await;
+            // Where it has no answer, another turn takes its place.
+            scene.clock.advance(LEASE);
+        }
+        drop(keeper);
+        assert_eq!(told, [took, took, (0, 0)], "{}", error());
+        assert_eq!(scene.known().grant.processing_ms, Some(100), "{}", error());
+    }
+}
