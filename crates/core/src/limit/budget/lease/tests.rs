@@ -4,6 +4,7 @@ mod books;
 mod by_hand;
 mod later;
 mod ledger;
+mod many;
 mod quiet;
 mod world;
 
