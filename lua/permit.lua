@@ -33,7 +33,7 @@
 --       [10]    the factor of its signals, in thousandths
 --       [11]    deliveries whose processing time was reported     [12] the sum of these times in ms
 --       [13]    the delivery that it is paced by, in hex digits    [14] what that takes, in thousandths per second, 0: not known
---       [15]    what was measured of it just now, likewise
+--       [15]    the highest rate that was measured of it and not told yet, likewise
 -- Reply: empty where the turn comes behind a later one. Else [1] permits granted, [2] what other members hold, recent approvals
 --        included, [3] the members, this one included, [4] what the service's instances have registered per second, -1: the route has no
 --        service, [5] their shortest timeout in ms, -1: none, [6] their mean processing time in ms, -1: not known, [7] the least factor of

@@ -89,7 +89,7 @@ planted! {
     /// The ledger believes that a lease has ended, and tokens of it are spent.
     LeaseOutlived: Budgets, Some(5);
     /// Tokens of sends without an answer are given back, though they may have been recorded.
-    UnclearGivenBack: Budgets, Some(113);
+    UnclearGivenBack: Budgets, Some(69);
     /// Tokens are given back twice, once in another turn.
     GivenBackTwice: Budgets, Some(4);
     /// Tokens are asked for again, in another turn, where the answer is lost.
@@ -123,7 +123,7 @@ planted! {
     /// A total of a campaign that had to make room is not marked as spent.
     GoneTotalReopened: Budgets, Some(0);
     /// A rebuild does not count the budgets again that are there.
-    SnapshotTrusted: Budgets, Some(205);
+    SnapshotTrusted: Budgets, Some(368);
     /// With `latest`, partitions that are added are read from their ends.
     AddedReadFromEnd: Growth, Some(0);
     /// A turn that is repeated writes nothing, so that its replica need not have the first one.

@@ -1,10 +1,10 @@
 //! Pressure while something breaks. Row 36.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use testkit::{clock::MovedClock, worker::Worker};
+use testkit::{clock::MovedClock, http::get_within, worker::Worker};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
@@ -13,7 +13,7 @@ use crate::{
     ground::Ground,
     support::{
         POLICY,
-        http::{get, metric},
+        http::{address, get, metric},
     },
     trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
 };
@@ -33,10 +33,25 @@ fn active(worker: &Worker) -> f64 {
     metric(worker, "weir_pressure_active_users", "").unwrap_or(0.0)
 }
 
+/// Waits until a condition holds for a worker. Where it waits in vain, the error says what the worker knows.
+fn until_of(trial: &mut Trial, worker: usize, what: &str, holds: impl FnMut(&Worker) -> bool) -> Result<()> {
+    trial.until_of(worker, what, holds).with_context(|| known(trial.worker(worker)))
+}
+
+/// What a worker knows of pressure and of its partitions.
+fn known(worker: &Worker) -> String {
+    // A frozen one does not answer.
+    let ask = |path: &str| get_within(Duration::from_secs(2), &format!("http://{}{path}", address(worker)));
+    let said = |path: &str| ask(path).map_or_else(|error| format!("{error:#}"), |(_, body)| body);
+    let metrics = said("/metrics");
+    let lags: Vec<&str> = metrics.lines().filter(|line| line.starts_with("weir_lag_records{")).collect();
+    format!("it knows {}, of its partitions {lags:?}", said("/v1/pressure"))
+}
+
 /// Waits until a worker counts so many active users.
 fn filled(trial: &mut Trial, worker: usize, percent: usize) -> Result<()> {
     let wanted = (MOST * percent / 100) as f64;
-    trial.until_of(worker, &format!("{wanted} users are active"), |worker| active(worker) >= wanted)
+    until_of(trial, worker, &format!("{wanted} users are active"), |worker| active(worker) >= wanted)
 }
 
 /// An instance tells others once a second who became active; a turn takes a moment, and a decision is a moment older than its turn.
@@ -60,8 +75,8 @@ impl Halts {
 #[derive(Default)]
 struct Course {
     partition: i32,
-    /// In their order: when, and whether it was approved.
-    decisions: BTreeMap<u64, (i64, bool)>,
+    /// By their places in the load: when, and whether it was approved. A user's intents are decided in this order.
+    decisions: BTreeMap<(u64, u64), (i64, bool)>,
 }
 
 impl Course {
@@ -87,14 +102,20 @@ impl Course {
     }
 }
 
+/// Which load an intent is of, and its place there. A load begins when the one before has ended.
+fn place(id: &str) -> Option<(u64, u64)> {
+    let mut numbers = id.rsplit('-').map_while(|number| number.parse::<u64>().ok());
+    let index = numbers.next()?;
+    Some((numbers.next()?, index))
+}
+
 fn courses(trial: &Trial) -> Result<Vec<Course>> {
     let intents = trial.scene.slim_output("intents");
     let partitions: BTreeMap<Option<Vec<u8>>, i32> =
         intents.into_iter().map(|intent| (intent.key, intent.partition)).collect();
     let mut courses: BTreeMap<Option<Vec<u8>>, Course> = BTreeMap::new();
     for (id, decision) in trial.scene.every_decision() {
-        // Its place in the load: a user's intents are decided in this order.
-        let place: u64 = id.rsplit('-').next().unwrap_or_default().parse()?;
+        let place = place(&id).with_context(|| format!("the place of {id} in the load"))?;
         if decision.approved() || decision.reason() == "pressure" {
             let approved = decision.approved();
             let partition = partitions.get(&decision.record.key).copied().context("its partition")?;
@@ -153,8 +174,8 @@ pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
 }
 
 /// The partitions that a worker has.
-fn partitions_of(trial: &mut Trial, worker: usize) -> Vec<i32> {
-    let has = |partition: &i32| metric(trial.worker(worker), "weir_lag_records", &format!("\"{partition}\"")).is_some();
+fn partitions_of(worker: &Worker) -> Vec<i32> {
+    let has = |partition: &i32| metric(worker, "weir_lag_records", &format!("\"{partition}\"")).is_some();
     (0..PARTITIONS).filter(has).collect()
 }
 
@@ -168,7 +189,7 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut halts = Halts::default();
     for time in 0..order.times {
         filled(&mut trial, stays, 90 * (time + 1) / order.times)?;
-        let had = partitions_of(&mut trial, dies);
+        let had = partitions_of(trial.worker(dies));
         trial.worker(dies).kill();
         halts.0.push((now_ms(), had));
         trial.comes_back()?;
@@ -181,37 +202,85 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// A session that outlasts the freeze.
 const LONG_SESSION: [(&str, &str); 2] = [("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "120000"), SHORT_SESSION[1]];
 
+/// Intents per second before the last freeze, divided by how many there are: so few that places are left then. At [`RATE`](crate::trial::RATE)
+/// there are none after the first one.
+const SLOW_RATE: usize = 60;
+/// How much of the maximum is reached at the last freeze, at least.
+const REACHED_PERCENT: usize = 20;
+/// More places than the count may be off by: if a worker used these after the other had them, too many users would come in.
+const MANY_PLACES: u64 = MOST as u64 / 10;
+
 /// How pressure stands for a worker.
 fn standing(worker: &Worker) -> Value {
     serde_json::from_str(&get(worker, "/v1/pressure").1).unwrap_or_default()
 }
 
-/// One of two workers is frozen with places that the other has in the end, and wakes with intents that came meanwhile. The last time it keeps
-/// its partitions, and wakes when no place is left; before that, the other one has its partitions, too.
+/// Whether a worker holds all places that nobody uses.
+fn has_all_places(worker: &Worker) -> bool {
+    let standing = standing(worker);
+    let count = |what: &str| standing[what].as_u64().unwrap_or(0);
+    standing["members"] == 1 && count("used") + count("held") >= MOST as u64 * 97 / 100
+}
+
+/// One of two workers is frozen with places that the other has in the end, and wakes with intents that came meanwhile. Before the last time,
+/// the other one has its partitions, too, and places are left. The last time it keeps its partitions and wakes when no place is left, which
+/// nobody tells it before it has decided what came: the log takes no turns until then.
 pub fn member_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_pressure(ground, order, "pressure-frozen")?;
     let sessions = [("keeps", &LONG_SESSION), ("loses", &SHORT_SESSION)];
-    let workers = sessions.map(|(name, session)| trial.start(name, session));
-    trial.all_ready(workers)?;
-    trial.load(0)?;
-    let mut halts = Halts::default();
-    for time in 0..order.times {
-        let times_left = order.times - 1 - time;
-        let (frozen, other) = (workers[times_left % 2], workers[(times_left + 1) % 2]);
-        let percent = 50 * (time + 1) / order.times;
-        filled(&mut trial, other, percent)?;
-        trial.until_of(frozen, "it holds places", |worker| standing(worker)["held"].as_u64() > Some(0))?;
-        let had = partitions_of(&mut trial, frozen);
-        trial.worker(frozen).freeze();
-        halts.0.push((now_ms(), had));
-        trial.until_of(other, "the frozen one is no member any more", |worker| standing(worker)["members"] == 1)?;
-        // At the end by the places that the frozen one held.
-        filled(&mut trial, other, if times_left == 0 { 99 } else { percent + 10 })?;
-        trial.worker(frozen).thaw();
+    let [keeps, loses] = sessions.map(|(name, session)| trial.start(name, session));
+    trial.all_ready([keeps, loses])?;
+    trial.load_at(0, u32::try_from((SLOW_RATE / order.times).max(1))?)?;
+    let (all, mut halts) = (usize::try_from(PARTITIONS)?, Halts::default());
+    for time in 1..order.times {
+        filled_by_both(&mut trial, [keeps, loses], REACHED_PERCENT * time / order.times)?;
+        halts.0.push(freeze(&mut trial, loses));
+        until_of(&mut trial, keeps, "it has all places", has_all_places)?;
+        // Once the broker has ended the transaction that the frozen one may have left open.
+        until_of(&mut trial, keeps, "it has all partitions", |worker| partitions_of(worker).len() == all)?;
+        trial.worker(loses).thaw();
         trial.comes_back()?;
-        trial.ready(frozen)?;
     }
-    judged(trial, order.times, workers[0], &halts)
+    filled_by_both(&mut trial, [keeps, loses], REACHED_PERCENT)?;
+    let held = standing(trial.worker(keeps))["held"].clone();
+    halts.0.push(freeze(&mut trial, keeps));
+    trial.unload()?;
+    trial.load(0)?;
+    until_of(&mut trial, loses, "it has all places", has_all_places)?;
+    filled(&mut trial, loses, 99)?;
+    let cluster = &*ground.cluster()?;
+    let log = cluster.node(table_node(cluster, &trial.scene.name)?);
+    // Of all scripts, only a turn at the log reads a stream.
+    log.query::<()>(&["ACL", "SETUSER", "default", "-xrange"])?;
+    trial.worker(keeps).thaw();
+    trial.comes_back()?;
+    log.query::<()>(&["ACL", "SETUSER", "default", "+xrange"])?;
+    trial.note(format!("frozen with {held} places until none was left"));
+    judged(trial, order.times, keeps, &halts)
+}
+
+/// Waits until each of two workers has half of the partitions, counts so many active users, and holds many places.
+fn filled_by_both(trial: &mut Trial, workers: [usize; 2], percent: usize) -> Result<()> {
+    let half = usize::try_from(PARTITIONS)? / 2;
+    for worker in workers {
+        // `/readyz` does not tell: it stays 200 while partitions move. If they still moved when a worker with a long session is frozen,
+        // nobody would get them before it wakes.
+        until_of(trial, worker, "it has half of the partitions", |worker| partitions_of(worker).len() == half)?;
+    }
+    for worker in workers {
+        filled(trial, worker, percent)?;
+        until_of(trial, worker, "it holds many places", |worker| {
+            standing(worker)["held"].as_u64().is_some_and(|held| held > MANY_PLACES)
+        })?;
+    }
+    Ok(())
+}
+
+/// Freezes a worker; when that was, and which partitions it had.
+fn freeze(trial: &mut Trial, worker: usize) -> (i64, Vec<i32>) {
+    let had = partitions_of(trial.worker(worker));
+    trial.worker(worker).freeze();
+    (now_ms(), had)
 }
 
 /// The clock of one of two workers is a minute ahead, or behind.

@@ -34,6 +34,10 @@ use crate::{
 /// How long an instance stays a member, and may use its places, without another turn.
 pub const MEMBER_FOR: Duration = Duration::from_secs(10);
 
+/// What came before a turn is of the last second until then: one begins a second after the one before, or a little sooner where that took long
+/// to begin.
+const OF_LAST_SECOND: Duration = Duration::from_millis(900);
+
 /// Tells the log who became active here, notes who did elsewhere, and gets places for users of this process.
 pub type PressureKeeper<L, C> = PoolKeeper<HeldPlaces, L, C>;
 
@@ -167,7 +171,7 @@ impl HeldPlaces {
             let used = self.held.saturating_sub(state.places.held());
             // As many as became active without a place in the last second, by reports or other intents, may do so until the next turn.
             let without = std::mem::take(&mut self.came).saturating_sub(used);
-            self.without_place.add(without, begun_at, TURN_EVERY);
+            self.without_place.add(without, begun_at, OF_LAST_SECOND);
             let without: u64 = self.without_place.all().sum();
             state.places.withdraw_above(self.fair.saturating_sub(without));
             held += state.places.held() + without;

@@ -152,8 +152,9 @@ pub(super) async fn keep_looking<C: Clock>(
             }
             queued = if waiting.is_err() { before.queued } else { queued };
         }
-        // The age is that of the look before, and goes on: to ask for it may take longer than the lag holds.
-        let oldest_ms = ages.oldest_ms;
+        // The age is that of the look before, and goes on while some wait: to ask for it may take longer than the lag holds.
+        let waits = !waiting.as_ref().is_ok_and(|waiting| waiting.iter().all(|waiting| waiting.count() == 0));
+        let oldest_ms = ages.oldest_ms.filter(|_| waits);
         let looked = Arc::new(OffsetsSeen { at, spent, queued, lag, behind, waiting, oldest_ms });
         log_changes(&state.name, before.as_deref(), &looked);
         last.store(Some(Arc::clone(&looked)));
@@ -220,6 +221,41 @@ mod tests {
 
         fn waiting_since(&mut self, _: Time) -> AskingBack {
             unreachable!("nothing waits")
+        }
+    }
+
+    /// Is looked at twice: intents wait, and at the second look so many of them.
+    struct Waits {
+        second: u64,
+        looks: u64,
+        stop: CancellationToken,
+    }
+
+    impl RouteOffsets for Waits {
+        fn look(&mut self) -> Looking<'_> {
+            self.looks += 1;
+            let end = if self.looks == 1 { 5 } else { self.second };
+            if self.looks == 2 {
+                self.stop.cancel();
+            }
+            let waiting = Ok(vec![Waiting { from: 0, end }]);
+            Box::pin(std::future::ready(Offsets { lag: Ok(None), behind: Vec::new(), waiting }))
+        }
+
+        fn waiting_since(&mut self, _: Time) -> AskingBack {
+            let firsts: Result<_, String> = Ok(vec![Some(0)]);
+            Box::pin(std::future::ready(firsts))
+        }
+    }
+
+    #[tokio::test]
+    async fn where_none_waits_any_more_there_is_no_oldest_intent_at_once() {
+        for second in [5, 0] {
+            let (stop, last) = (CancellationToken::new(), LastLook::default());
+            let offsets = Waits { second, looks: 0, stop: stop.clone() };
+            let (state, clock) = (Routes::new().state("email"), VirtualClock::default());
+            keep_looking(Box::new(offsets), state, clock, Arc::clone(&last), stop).await;
+            assert_eq!(last.load_full().unwrap().oldest_ms.is_some(), second > 0);
         }
     }
 

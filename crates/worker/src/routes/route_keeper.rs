@@ -77,6 +77,8 @@ pub(super) struct HeldPermits {
     withdrawn: u64,
     /// What of that the store has granted, with what it granted beyond the room.
     returned: u64,
+    /// Processing times, so many with this sum in milliseconds, that no turn has told of which has an answer.
+    untold_times: (u64, u64),
     /// What the last turn went by; `None`: there was none yet.
     went_by: Option<(Arc<OffsetsSeen>, Pace)>,
     /// The permits that it came to, and those of them that only reserved intents may take.
@@ -105,6 +107,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             overtaken_since: None,
             withdrawn: 0,
             returned: 0,
+            untold_times: (0, 0),
             went_by: None,
             permits: 0,
             reserved: 0,
@@ -275,7 +278,7 @@ impl HoldsPart for HeldPermits {
         now < last.began_at + LEASE
     }
 
-    fn next_turn(&mut self, given_up: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
+    fn next_turn(&mut self, _: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
         let (look, pace) = self.went_by.clone()?;
         let (used_by_now, withdrawn, returned) = (used_by_now(&self.state), self.withdrawn, self.returned);
         let used = used_by_now.saturating_sub(self.used);
@@ -283,8 +286,9 @@ impl HoldsPart for HeldPermits {
         // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
         // not be settled.
         self.given_alone = self.given_alone.min(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
-        let (took, untold) = (self.state.take_times(), given_up.map_or((0, 0), |turn| turn.took));
+        let (took, untold) = (self.state.take_times(), self.untold_times);
         self.learnt.note_times(took);
+        self.untold_times = (took.0.saturating_add(untold.0), took.1.saturating_add(untold.1));
         let room = self.route.consumer_group.as_ref().map(|_| pace.room);
         Some(PermitTurn {
             lease: LEASE,
@@ -293,7 +297,7 @@ impl HoldsPart for HeldPermits {
             unused: returned,
             recent: self.recent(&look),
             rate: self.route.rate,
-            took: (took.0.saturating_add(untold.0), took.1.saturating_add(untold.1)),
+            took: self.untold_times,
             slow: self.signals((&look, &pace), now),
             delivery: self.route.delivery(),
             rates: self.learnt.controller.to_keep(),
@@ -304,9 +308,9 @@ impl HoldsPart for HeldPermits {
         ANSWER_WITHIN
     }
 
-    fn answered(&mut self, Answered { reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
-        (self.grant, self.is_answered) = (reply, true);
-        self.learnt.controller.recall(reply.rates);
+    fn answered(&mut self, Answered { turn, reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
+        (self.grant, self.is_answered, self.untold_times) = (reply, true, (0, 0));
+        self.learnt.controller.recall(reply.rates, turn.rates);
         self.overtaken(false);
         let granted = self.settle(reply.permits);
         let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };

@@ -57,7 +57,8 @@ use crate::limit::{
     share::TurnNumber,
 };
 
-/// Turns that are in flight at the same time, at most; each has a connection of its own.
+/// Turns that are in flight at the same time, at most; each has a connection of its own. Where more are due, each budget has its turn before
+/// another one has its next: a node that does not answer keeps budgets of no other one from theirs.
 pub const MOST_TURNS: usize = 64;
 /// How often it is looked while as many are as may be: a budget may be unavailable by then, for those who wait.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -73,6 +74,8 @@ pub struct Leases {
     /// Of the numbers of its turns.
     run: i64,
     last_turn: u64,
+    /// The number of the budget that made the last one.
+    last_asked: u32,
     in_flight: usize,
     is_closed: bool,
 }
@@ -93,7 +96,8 @@ impl Leases {
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
         let (table, tickets) = Default::default();
-        Self { most_budgets, table, tickets, places: 0, run, last_turn: 0, in_flight: 0, is_closed: false }
+        let (places, last_turn, last_asked, in_flight, is_closed) = Default::default();
+        Self { most_budgets, table, tickets, places, run, last_turn, last_asked, in_flight, is_closed }
     }
 
     /// Its turns are of this run, if it has made none yet.
@@ -258,7 +262,7 @@ impl Leases {
         let now = Moment::of(passed);
         let next_ticket = self.drop_lost_tickets(now);
         let mut turns = Vec::new();
-        for number in self.table.due(now) {
+        for number in self.table.due(now, self.last_asked) {
             if self.in_flight == MOST_TURNS {
                 return Due { turns, next_at: now.plus(LOOK_EVERY).passed() };
             }
@@ -266,9 +270,10 @@ impl Leases {
             let turn = TurnNumber { run: self.run, number: self.last_turn };
             let holding = self.table.change(number);
             holding.tidy(now);
-            let asked = holding.ask(turn, number, now);
-            self.in_flight += usize::from(asked.is_some());
-            turns.extend(asked);
+            if let Some(asked) = holding.ask(turn, number, now) {
+                (self.last_asked, self.in_flight) = (number, self.in_flight + 1);
+                turns.push(asked);
+            }
             if holding.stocks.is_empty() && holding.is_settled() {
                 self.table.remove(number);
             } else {

@@ -59,8 +59,8 @@ impl Lag {
 pub struct KeptRates {
     /// What it is known to take; `None`: it is not known.
     pub drain_per_s: Option<f64>,
-    /// Of one that keeps it: the highest rate that it has measured since it was answered last. Of what is kept: the highest one of the last
-    /// hour. `None`: nothing was measured.
+    /// Of one that keeps it: the highest rate that it has measured and that others have not been told of. Of what is kept: the highest one of
+    /// the last hour. `None`: nothing was measured.
     pub best_per_s: Option<f64>,
 }
 
@@ -204,14 +204,15 @@ impl Controller {
         Pace { drain_per_s, best_per_s, measured_per_s, room, reserved, most, why }
     }
 
-    /// Takes up what instances have kept of this delivery, what this one has told them included.
-    pub fn recall(&mut self, kept: KeptRates) {
-        self.drain.recall(kept);
+    /// Takes up what instances have kept of this delivery, with what this one has told them then ([`Controller::to_keep`]).
+    pub fn recall(&mut self, kept: KeptRates, told: KeptRates) {
+        self.drain.recall(kept, told);
     }
 
-    /// What is to be kept of this delivery, after a turn.
+    /// What is to be kept of this delivery, after a turn. While the lag is not known it may take less by now, but the best rate is what it was.
     pub fn to_keep(&self) -> KeptRates {
-        if self.unknown_since.is_some() { KeptRates::default() } else { self.drain.to_keep() }
+        let kept = self.drain.to_keep();
+        KeptRates { drain_per_s: kept.drain_per_s.filter(|_| self.unknown_since.is_none()), ..kept }
     }
 
     /// The same controller for a route whose policy has changed, but not what is delivered to whom.

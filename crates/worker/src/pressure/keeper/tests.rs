@@ -354,6 +354,21 @@ async fn places_are_kept_for_as_many_as_became_active_without_one_in_the_last_se
 }
 
 #[tokio::test]
+async fn a_turn_a_little_less_than_a_second_after_another_keeps_places_for_those_who_came_since_alone() {
+    for (passed_ms, left) in [(950, 920), (500, 880)] {
+        let mut world = World::loaded(1_000).await;
+        world.turn().await;
+        world.note(0..40);
+        world.turn().await;
+        world.note(40..80);
+        world.clock.advance(Duration::from_millis(passed_ms));
+        world.keeper().round().await;
+        let found = world.state().places.left();
+        assert!(found.abs_diff(left) <= 2, "{found}, {passed_ms} ms after the turn before");
+    }
+}
+
+#[tokio::test]
 async fn turns_that_are_asked_for_within_a_second_neither_free_what_is_kept_nor_forget_what_was_told() {
     let mut world = World::loaded(1_000).await;
     world.turn().await;

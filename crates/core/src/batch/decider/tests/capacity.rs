@@ -97,14 +97,14 @@ impl World {
         self.learn(RouteKnown { waiting, queued_before: self.email.queued(), ..one_per_second() });
     }
 
-    fn gated<'b>(&self, batch: &'b Batch, decoded: &'b [Decoded<'b>], takes: Takes) -> GatedBatch<'b, Batch> {
+    fn gated<'b, R: Records>(&self, batch: &'b R, decoded: &'b [Decoded<'b>], takes: Takes) -> GatedBatch<'b, R> {
         let (times, read_before) = (Times::One(now().plus(self.waited_ms)), self.read_before.clone());
         let ground = Ground { times, takes, read_before, budgets: None, ..asking() };
         self.decider.begin(DecodedBatch { records: batch, decoded }, ground)
     }
 
     /// What becomes of the records, and what is left to be settled.
-    fn outputs(&self, batch: &Batch, takes: Takes) -> (Vec<Output>, Settlement) {
+    fn outputs(&self, batch: &impl Records, takes: Takes) -> (Vec<Output>, Settlement) {
         let (decoded, then) = (self.decider.decode(batch), now().plus(self.waited_ms));
         let mut asked = self.gated(batch, &decoded, takes).ask(None);
         ask(&self.store, &mut asked, then);

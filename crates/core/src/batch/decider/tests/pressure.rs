@@ -214,6 +214,20 @@ fn users_who_came_by_another_channel_are_counted_and_nobody_else_is() {
 }
 
 #[test]
+fn users_who_are_active_stay_so_and_count_as_before_where_the_policy_applies_to_other_intents_by_now() {
+    let world = World::new(RULE, 0);
+    assert_eq!(world.decide(&batch(&[("x", "email"), ("a", "email")])), ["approved", "approved"]);
+    assert_eq!(world.exempt(), 2);
+    let of_emails = Policy::uncapped(&RULE.replace("push", "email"));
+    world.decider.policy.replace(Arc::new(of_emails));
+    let later = world.decide(&batch(&[("a", "email"), ("b", "email"), ("b", "push")]));
+    assert_eq!((&later[..], world.exempt()), (&["approved", "pressure", "approved"][..], 1), "b");
+    world.decider.policy.replace(Arc::new(Policy::uncapped(RULE)));
+    let last = world.decide(&batch(&[("b", "push"), ("c", "push")]));
+    assert_eq!((&last[..], world.exempt()), (&["approved", "pressure"][..], 0));
+}
+
+#[test]
 fn nothing_is_held_back_in_shadow_mode_and_what_would_be_is_reported() {
     let decider = decider(RULE);
     let policy = Policy { mode: crate::policy::Mode::Shadow, ..(*decider.policy.get()).clone() };

@@ -74,9 +74,14 @@ impl Table {
         holding
     }
 
-    /// Those to look at now: the changed ones, and those whose time has come.
-    pub(super) fn due(&self, now: Moment) -> Vec<u32> {
-        self.by_wake.iter().take_while(|(at, _)| *at <= now).map(|(_, number)| *number).collect()
+    /// Those to look at now: the changed ones, and those whose time has come. Those behind this number come first.
+    pub(super) fn due(&self, now: Moment, number: u32) -> Vec<u32> {
+        let due = self.by_wake.iter().take_while(|(at, _)| *at <= now);
+        let mut due: Vec<u32> = due.map(|(_, number)| *number).collect();
+        due.sort_unstable();
+        let behind = due.partition_point(|other| *other <= number);
+        due.rotate_left(behind);
+        due
     }
 
     pub(super) fn next_look(&self) -> Moment {

@@ -55,7 +55,7 @@ pub(super) struct Drain {
     resumed: Option<f64>,
     /// What it can take was measured since it was stopped last: the estimate does not come from what it was given.
     pub(super) measured: bool,
-    /// The highest rate that was measured since what instances have kept was taken up last.
+    /// The highest rate that was measured and that others have not been told of.
     best: Option<f64>,
     /// The highest one of the last hour that instances have kept.
     kept_best: Option<f64>,
@@ -70,9 +70,11 @@ impl Drain {
         Self { ahead_s, step_s: STEP_S, probed_at: f64::MIN, ..Self::default() }
     }
 
-    /// Takes up what instances have kept: the best rate, and where this one knows of none, what delivery takes.
-    pub(super) fn recall(&mut self, kept: KeptRates) {
-        (self.kept_best, self.best) = (kept.best_per_s, None);
+    /// Takes up what instances have kept, once this one has told that: the best rate, and where this one knows of none, what delivery takes.
+    /// A better rate that was measured since is still to be told.
+    pub(super) fn recall(&mut self, kept: KeptRates, told: KeptRates) {
+        self.kept_best = kept.best_per_s;
+        self.best = self.best.filter(|best| told.best_per_s < Some(*best));
         if let Some(drain) = kept.drain_per_s.filter(|_| self.seen.is_none()) {
             (self.seen, self.estimate) = (Some(drain), Some(drain));
             self.highest = self.highest.max(drain);

@@ -217,7 +217,7 @@ fn the_best_rate_is_the_ceiling_or_what_was_measured_and_is_kept() {
     );
     let mut later = (120..600).map(|at| best(&mut controller, at, little(at), None));
     assert!(later.all(|rate| rate >= Some(300.0)), "the store has the last hour");
-    controller.recall(KeptRates::default());
+    controller.recall(KeptRates::default(), controller.to_keep());
     assert_eq!(best(&mut controller, 600, little(600), None), None, "it may take far more by now");
     assert_eq!(best(&mut controller, 601, little(601), Some(50)), Some(50.0));
 }

@@ -105,7 +105,7 @@ impl<'r> World<'r> {
         let ahead_ms = i64::try_from(self.ahead.as_millis()).unwrap_or(i64::MAX);
         self.controller = Controller::new(ahead_ms, 0);
         if keeps {
-            self.controller.recall(kept);
+            self.controller.recall(kept, kept);
         }
         self.oldest = self.oldest.as_ref().map(|_| Oldest::new());
     }

@@ -117,3 +117,46 @@ async fn a_turn_that_was_made_again_gives_no_more_than_the_newest_lag_leaves_and
         assert_eq!(returned[2], 170 - more / 4, "lanes keep a quarter of what is left");
     }
 }
+
+#[tokio::test]
+async fn a_rate_that_was_measured_while_a_turn_had_no_answer_is_told_by_the_next_one() {
+    const LOST: u64 = 60;
+    let (scene, mut told) = (Scene::new(email("")), Vec::new());
+    let mut keeper = scene.by(|_, turn| {
+        told.push(turn.rates.best_per_s);
+        if told.len() as u64 == LOST { Err(is_silent()) } else { Ok(NOTHING) }
+    });
+    // A consumer that takes more each second.
+    for second in 0..=LOST {
+        let committed = 10 * second * second;
+        let lag = Ok(Some(Lag { end: 100_000 + committed, committed }));
+        scene.look.store(Some(Arc::new(OffsetsSeen { at: scene.clock.passed(), lag, ..OffsetsSeen::clone(&look(0)) })));
+        keeper.round().await;
+        scene.clock.advance(Duration::from_secs(1));
+    }
+    keeper.round().await;
+    drop(keeper);
+    let [.., lost, again, next] = told[..] else { panic!("{told:?}") };
+    assert!(lost.is_some() && lost == again && next > lost, "{told:?}");
+}
+
+#[tokio::test]
+async fn times_of_deliveries_are_told_until_a_turn_has_an_answer_and_counted_once_here() {
+    let took = (20, 2_000);
+    for error in [is_silent, overtaken] {
+        let (scene, mut told) = (Scene::new(email("")), Vec::new());
+        let mut keeper = scene.by(|_, turn| {
+            told.push(turn.took);
+            if told.len() == 1 { Err(error()) } else { Ok(NOTHING) }
+        });
+        scene.state.note_times(took);
+        for _ in 0..3 {
+            keeper.round().await;
+            // Where it has no answer, another turn takes its place.
+            scene.clock.advance(LEASE);
+        }
+        drop(keeper);
+        assert_eq!(told, [took, took, (0, 0)], "{}", error());
+        assert_eq!(scene.known().grant.processing_ms, Some(100), "{}", error());
+    }
+}

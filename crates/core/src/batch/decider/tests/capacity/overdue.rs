@@ -1,7 +1,21 @@
 //! Intents that have waited for their route for too long, and permits that are too few for those that have waited.
 
 use super::*;
-use crate::limit::route::MAX_WAIT_MS;
+use crate::limit::{pressure::PressureState, route::MAX_WAIT_MS};
+
+/// A batch whose records from this place on have waited for 72 hours.
+struct Aged(Batch, usize);
+
+impl Records for Aged {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let waited_ms = if index < self.1 { 0 } else { MAX_WAIT_MS };
+        RecordView { timestamp: Some(now().plus(-waited_ms)), ..self.0.get(index) }
+    }
+}
 
 #[test]
 fn an_intent_that_has_waited_for_72_hours_is_suppressed_and_needs_no_permit() {
@@ -31,4 +45,26 @@ fn who_needs_no_permit_leaves_none_short() {
     let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
     let mixed = batch(&[("a", "email", ""), ("b", "email", r#","expires_at":1"#), ("c", "push", "")]);
     assert!(!world.is_short(&mixed, taken), "one has expired, and one has no route");
+}
+
+#[test]
+fn a_permit_that_comes_back_is_not_for_one_that_pressure_denied_and_that_has_waited_for_too_long() {
+    const RULE: &str = "[pressure]\nmax_active_users = 1000\nchannel = \"email\"\naction = \"suppress\"\n";
+    for (aged_from, second, left) in [(2, "approved", (0, 0)), (1, "pressure for 60000ms", (1, 0))] {
+        // The first user had its mail within the hour, and is not active: its place and its permit come back.
+        let before = World::of(super::capped(EMAIL), store(), (9, 0));
+        assert_eq!(before.decide(&batch(&[("x", "push", ""), ("a", "email", "")])), ["approved", "approved"]);
+        let mut world = World::of(super::capped(&format!("{RULE}{EMAIL}")), before.store, (1, 0));
+        let (pressure, _inbox) = Pressure::new();
+        let state = Arc::new(PressureState::new(world.decider.policy.get().pressure.as_ref().unwrap()));
+        state.places.add(1);
+        pressure.replace(Some(state));
+        world.decider.held.pressure = Some(pressure);
+        let aged = Aged(batch(&[("a", "email", ""), ("b", "email", "")]), aged_from);
+        let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
+        let (outputs, settlement) = world.outputs(&aged, Takes::WithPermits(taken));
+        assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["cap for 3600000ms", second]);
+        settlement.committed();
+        assert_eq!(world.left(), left);
+    }
 }

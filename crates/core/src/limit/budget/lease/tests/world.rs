@@ -39,6 +39,8 @@ pub(super) struct Faults {
     pub(super) lost_replies: u64,
     pub(super) refusals: u64,
     pub(super) dropped_tickets: u64,
+    /// A batch is judged by another version of the policy: its limits are half as high.
+    pub(super) other_limits: u64,
     pub(super) put_backs: u64,
     pub(super) freezes: u64,
     pub(super) kills: u64,
@@ -46,8 +48,16 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    pub(super) const NONE: Self =
-        Self { lost_replies: 0, refusals: 0, dropped_tickets: 0, put_backs: 0, freezes: 0, kills: 0, latency_ms: 5 };
+    pub(super) const NONE: Self = Self {
+        lost_replies: 0,
+        refusals: 0,
+        dropped_tickets: 0,
+        other_limits: 0,
+        put_backs: 0,
+        freezes: 0,
+        kills: 0,
+        latency_ms: 5,
+    };
 
     fn ways(self) -> Ways {
         let Self { lost_replies, refusals: lost_turns, latency_ms, .. } = self;
@@ -100,6 +110,7 @@ struct Lane {
     ticket: Option<Ticket>,
     /// Budgets (a set of bits) and cost of each intent.
     intents: Vec<(u8, u8)>,
+    has_other_limits: bool,
     is_pending: bool,
     is_claiming: bool,
     began_at: i64,
@@ -315,6 +326,7 @@ impl World {
         let Load { batch, most_cost, .. } = self.load;
         let (now, specs) = (self.now(), self.specs.len());
         let lane = &mut self.instances[index].lanes[number];
+        lane.has_other_limits = self.network.random.percent_if_any(self.faults.other_limits);
         if lane.ticket.is_none() {
             if self.is_ending {
                 return;
@@ -334,8 +346,7 @@ impl World {
             let most = lane.intents.len() as u64;
             lane.intents.truncate(usize::try_from(self.network.random.below(most)).unwrap() + 1);
         }
-        let intents = lane.intents.clone();
-        let claim = self.claim_of(&intents, index, now);
+        let claim = self.claim_of(&self.instances[index].lanes[number], index, now);
         let freezes = self.faults.freezes;
         if self.network.random.percent(freezes) {
             let frozen_ms = self.network.random.below(8_000);
@@ -346,10 +357,11 @@ impl World {
         self.instances[index].lanes[number].is_claiming = true;
     }
 
-    fn claim_of(&self, intents: &[(u8, u8)], index: usize, at: i64) -> Claim {
+    fn claim_of(&self, lane: &Lane, index: usize, at: i64) -> Claim {
         let numbers = 0..self.specs.len();
         let used = |number| {
             let Spec { limit, best_effort, .. } = self.specs[number];
+            let limit = if lane.has_other_limits { limit / 2 } else { limit };
             BudgetUse { id: budget(number), limit, span: self.span(number, at), best_effort, unavailable_after: None }
         };
         let places = |bits: u8| {
@@ -359,7 +371,7 @@ impl World {
             judged_at: self.instances[index].passed(at),
             budgets: numbers.clone().map(used).collect(),
             sets: (0..1 << self.specs.len()).map(places).collect(),
-            wants: intents.iter().map(|(bits, cost)| Want { set: (*bits).into(), cost: *cost }).collect(),
+            wants: lane.intents.iter().map(|(bits, cost)| Want { set: (*bits).into(), cost: *cost }).collect(),
         }
     }
 
@@ -477,7 +489,7 @@ impl World {
             if (0..self.specs.len()).any(is_new) || self.now() >= lane.began_at + 5_000 {
                 continue;
             }
-            let claim = self.claim_of(&lane.intents, index, self.now());
+            let claim = self.claim_of(lane, index, self.now());
             let (mut leases, before) = (instance.leases.clone(), needs(&instance.leases, ticket));
             if leases.claim(ticket, &claim, instance.passed(self.now())) == Claimed::Pending {
                 let needs_more = needs(&leases, ticket).iter().any(|(budget, need)| Some(need) > before.get(budget));

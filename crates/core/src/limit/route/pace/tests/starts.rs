@@ -70,11 +70,11 @@ fn what_was_kept_is_taken_up_once_and_only_where_nothing_is_known() {
     turn(&mut controller, 0);
     assert_eq!(controller.to_keep(), KeptRates::default(), "nothing counts");
     // The store did not answer before.
-    controller.recall(kept(400.0));
+    controller.recall(kept(400.0), KeptRates::default());
     let pace = turn(&mut controller, 1);
     assert_eq!((pace.drain_per_s, pace.best_per_s, pace.most), (400.0, Some(800.0), 400));
     for at in 2..60 {
-        controller.recall(kept(7.0));
+        controller.recall(kept(7.0), controller.to_keep());
         turn(&mut controller, at);
     }
     let pace = turn(&mut controller, 60);
@@ -83,7 +83,31 @@ fn what_was_kept_is_taken_up_once_and_only_where_nothing_is_known() {
     let is_about = |rate: Option<f64>| rate.is_some_and(|rate| (rate - 300.0).abs() < 1.0);
     assert!(is_about(kept.drain_per_s) && is_about(kept.best_per_s), "{kept:?}");
     controller.turn(&Sample { approved: 0, ..sample(61, None, None) });
+    assert_eq!(controller.to_keep(), KeptRates { drain_per_s: None, ..kept }, "the best rate is what it was");
+    controller.recall(kept, controller.to_keep());
     assert_eq!(controller.to_keep(), KeptRates::default(), "nothing is measured now");
+}
+
+#[test]
+fn a_best_rate_is_told_until_there_is_an_answer_to_a_turn_that_told_it() {
+    let mut controller = Controller::new(30_000, 0);
+    // It takes 300 per second, and after a minute twice as much.
+    let lag = |at: u64| {
+        let committed = 300 * (at + at.saturating_sub(60));
+        Lag { end: 100_000 + committed, committed }
+    };
+    let best = |controller: &Controller| controller.to_keep().best_per_s.unwrap_or_default();
+    (0..=60).for_each(|at| _ = controller.turn(&sample(at, Some(lag(at)), None)));
+    let told = controller.to_keep();
+    (61..100).for_each(|at| _ = controller.turn(&sample(at, Some(lag(at)), None)));
+    // The turn of then was made again, and has its answer now.
+    controller.recall(told, told);
+    assert!(best(&controller) > 590.0, "{told:?} {:?}", controller.to_keep());
+    let pace = controller.turn(&sample(100, None, None));
+    assert!(best(&controller) > 590.0 && pace.best_per_s > Some(590.0), "also while the lag is not known: {pace:?}");
+    let told = controller.to_keep();
+    controller.recall(KeptRates::default(), told);
+    assert_eq!(controller.to_keep(), KeptRates::default(), "once");
 }
 
 #[test]
@@ -111,7 +135,7 @@ fn a_rate_that_was_kept_is_not_believed_for_long_where_the_consumer_takes_less_o
     for (takes, most_s) in [(50.0, 15.0), (0.0, 13.0)] {
         let consumer = |_: f64| takes;
         let mut world = World::new(AHEAD_S, &consumer);
-        world.controller.recall(KeptRates { drain_per_s: Some(RATE), best_per_s: None });
+        world.controller.recall(KeptRates { drain_per_s: Some(RATE), best_per_s: None }, KeptRates::default());
         let seconds = world.run(120);
         let most = seconds.iter().map(|second| second.undelivered).fold(0.0, f64::max);
         assert!(most <= 2.0 * RATE * most_s, "{takes}: {most}, two grants a second");
@@ -123,7 +147,7 @@ fn a_rate_that_was_kept_is_not_believed_for_long_where_the_consumer_takes_less_o
 #[test]
 fn before_the_lag_was_ever_known_the_floor_is_approved() {
     let mut controller = Controller::new(30_000, 0);
-    controller.recall(KeptRates { drain_per_s: Some(RATE), best_per_s: None });
+    controller.recall(KeptRates { drain_per_s: Some(RATE), best_per_s: None }, KeptRates::default());
     let mut room = |at: u64| controller.turn(&sample(at, None, None)).room;
     assert_eq!([room(0), room(1), room(2)], [0, 5, 10], "1% of what it is known to take");
 }

@@ -44,7 +44,7 @@ fn run(seconds: u32, restarts: Option<u32>, takes: Takes<'_>) -> Vec<Seen> {
         if restarts == Some(second) {
             let kept = controller.to_keep();
             (controller, delivered) = (Controller::new(30_000, 0), Delivered::default());
-            controller.recall(kept);
+            controller.recall(kept, kept);
         }
         let lags = partitions.map(|Partition { end, committed, .. }| {
             let committed = whole(committed);

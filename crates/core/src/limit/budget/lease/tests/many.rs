@@ -1,0 +1,45 @@
+//! Turns of more budgets are due than may be in flight at the same time.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{super::*, by_hand::*};
+
+const BUDGETS: usize = 3 * MOST_TURNS;
+
+/// An intent that takes from all of these budgets. A refill of each is one token at first.
+fn of_all(judged_at: Duration) -> Claim {
+    let budgets = (0..BUDGETS).map(|number| BudgetUse { limit: 1_000, ..used(&format!("b{number}")) });
+    claim(budgets.collect(), 1, judged_at)
+}
+
+#[test]
+fn a_batch_has_its_tokens_before_one_of_its_budgets_is_asked_for_a_second_time() {
+    let mut leases = Leases::new(1_000, 1);
+    assert_eq!(leases.claim(Ticket(1), &of_all(at(0)), at(0)), Claimed::Pending);
+    let mut asked = 0;
+    while asked < BUDGETS {
+        assert!(leases.ready(at(0)).is_empty());
+        let turns = leases.due(at(0)).turns;
+        asked += turns.len();
+        assert_eq!(turns.len(), MOST_TURNS);
+        for DueTurn { call, turn, .. } in turns {
+            leases.answered(call, granted(turn.want), at(0), at(0));
+        }
+    }
+    assert_eq!(leases.ready(at(0)), [Ticket(1)]);
+}
+
+#[test]
+fn budgets_that_are_never_answered_keep_no_other_one_from_its_turn() {
+    let (mut leases, mut asked) = (Leases::new(1_000, 1), BTreeSet::new());
+    for round in 0..3 {
+        // The pauses are over, and all of them are needed again.
+        let now = at(round * 10_000);
+        assert_eq!(leases.claim(Ticket(1), &of_all(now), now), Claimed::Pending);
+        for DueTurn { call, budget, .. } in leases.due(now).turns {
+            asked.insert(budget.name);
+            leases.answered(call, Err(Refused), now, now);
+        }
+    }
+    assert_eq!(asked.len(), BUDGETS);
+}
