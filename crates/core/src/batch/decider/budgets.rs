@@ -73,6 +73,10 @@ pub(crate) struct TakenNames<'l> {
 }
 
 impl<'l> TakenNames<'l> {
+    pub(super) const fn is_empty(self) -> bool {
+        self.of_sets.is_empty()
+    }
+
     pub(crate) fn of(self, record: usize) -> &'l [Arc<str>] {
         let set = self.wanted.get(record).and_then(|wanted| self.of_sets.get(wanted.set as usize));
         set.map_or(&[], Vec::as_slice)
@@ -128,6 +132,30 @@ impl Limit for BatchBudgets {
         })
     }
 
+    fn claim(&self) -> Option<&Arc<Claim>> {
+        Some(&self.claim)
+    }
+
+    fn answer(&mut self, funded: Option<Funded>, denials: &mut Denials) {
+        if let Some(funded) = funded {
+            let (answers, lender) = funded.open();
+            let is_all = answers.outcomes.iter().all(|outcome| *outcome == Outcome::Granted);
+            (self.taken, self.answers, self.lender) = (answers.granted(&self.claim), Some(answers), lender);
+            if is_all {
+                return;
+            }
+        }
+        let refused = |(record, wanted): (usize, &Wanted)| {
+            let outcome = self.outcome(*wanted).filter(|outcome| *outcome != Outcome::Granted)?;
+            if let Some(denial) = self.denial(outcome) {
+                denials.deny(record, denial);
+            }
+            Some(record)
+        };
+        let refused: Vec<usize> = self.wanted.iter().enumerate().filter_map(refused).collect();
+        self.refused.extend(refused);
+    }
+
     fn comes_back(&mut self, fates: &Fates) -> bool {
         self.back = self.tokens(fates, |_, fate, place| !self.pays(fate, place));
         self.back.iter().zip(&self.taken).any(|(back, taken)| is_worth_it(*back, *taken))
@@ -178,37 +206,8 @@ impl Limit for BatchBudgets {
             left.stakes = Some(Stakes { lender, claim, leases, now, of_records });
         }
     }
-}
 
-impl BatchBudgets {
-    /// What has to be asked for outside of the process.
-    pub(super) const fn claim(&self) -> &Arc<Claim> {
-        &self.claim
-    }
-
-    /// What became of the [claim](Self::claim); `None`: nobody could be asked. Denies what was not granted.
-    pub(super) fn answer(&mut self, funded: Option<Funded>, denials: &mut Denials) {
-        if let Some(funded) = funded {
-            let (answers, lender) = funded.open();
-            let is_all = answers.outcomes.iter().all(|outcome| *outcome == Outcome::Granted);
-            (self.taken, self.answers, self.lender) = (answers.granted(&self.claim), Some(answers), lender);
-            if is_all {
-                return;
-            }
-        }
-        let refused = |(record, wanted): (usize, &Wanted)| {
-            let outcome = self.outcome(*wanted).filter(|outcome| *outcome != Outcome::Granted)?;
-            if let Some(denial) = self.denial(outcome) {
-                denials.deny(record, denial);
-            }
-            Some(record)
-        };
-        let refused: Vec<usize> = self.wanted.iter().enumerate().filter_map(refused).collect();
-        self.refused.extend(refused);
-    }
-
-    /// The batch is not decided: gives back all but the tokens of what is recorded, or may be. Gives those.
-    pub(super) fn give_up(&mut self, fates: &Fates) -> Option<KeptRound> {
+    fn give_up(&mut self, fates: &Fates) -> Option<KeptRound> {
         let lender = self.lender.take()?;
         self.give_back(&self.tokens(fates, |_, fate, _| !fate.is_recorded(self.now)), &lender);
         let spent = (0..self.wanted.len()).filter(|record| self.is_spent(*record, fates));
@@ -218,26 +217,23 @@ impl BatchBudgets {
         (!sets.is_empty()).then_some(KeptRound { now, lender, claim, leases, sets })
     }
 
-    /// Whether the tokens of a record are spent whatever becomes of its batch: it is recorded, or may be.
-    pub(super) fn is_spent(&self, record: usize, fates: &Fates) -> bool {
+    /// It is recorded, or may be.
+    fn is_spent(&self, record: usize, fates: &Fates) -> bool {
         self.is_granted(record) && fates.get(record).is_recorded(self.now)
     }
 
-    /// What is said of a budget's denial beside the reason.
-    pub(super) fn cause(&self, reason: GateReason) -> Option<Cause<'_>> {
+    fn cause(&self, reason: GateReason) -> Option<Cause<'_>> {
         let GateReason::Budget(place) = reason else { return None };
         let Budget { name, limit, .. } = self.rule(place);
         let used = self.spent(place).map_or(0, |spent| spent.used);
         Some(Cause::Budget(DenyingBudget { name, limit: *limit, used }))
     }
 
-    /// What approved records say that they took from.
-    pub(super) fn names(&self) -> TakenNames<'_> {
+    fn names(&self) -> TakenNames<'_> {
         TakenNames { wanted: &self.wanted, of_sets: &self.names }
     }
 
-    /// Counts what was taken and denied, once it is settled.
-    pub(super) fn count(&self, tally: &mut Tally) {
+    fn count(&self, tally: &mut Tally) {
         let mut denied = vec![0_u64; self.claim.budgets.len()];
         for wanted in self.refused.iter().map(|record| self.wanted[*record]) {
             if let Some(Outcome::Denied(place)) = self.outcome(wanted) {
@@ -249,7 +245,9 @@ impl BatchBudgets {
             tally.budget_tokens.push((Arc::clone(&budget.id.name), [taken - back, back, denied[place]]));
         }
     }
+}
 
+impl BatchBudgets {
     /// What became of a want. No budget can be asked where nobody has asked.
     #[inline]
     fn outcome(&self, Wanted { set, want, .. }: Wanted) -> Option<Outcome> {

@@ -170,19 +170,18 @@ impl Limit for BatchCapacity {
     fn settle(&mut self, ending: &Ending<'_>, left: &mut Settlement) {
         left.permits = self.used(|record| ending.fates.get(record).uses_permit());
     }
-}
 
-impl BatchCapacity {
     /// Whether an intent that came from its route's topic would wait there again.
-    pub(super) const fn is_short(&self) -> bool {
+    fn is_short(&self) -> bool {
         self.is_short
     }
 
-    /// The permits of all records that have some: they are kept until the batch is judged again.
-    pub(super) fn permits(&mut self) -> Vec<Taken> {
+    fn permits(&mut self) -> Vec<Taken> {
         self.used(|_| true)
     }
+}
 
+impl BatchCapacity {
     /// How many permits of each route these records have, and how many of them are of records that may have none of the reserved share.
     fn used_by(&self, is_used: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
         let mut used = vec![(0, 0); self.taken.len()];

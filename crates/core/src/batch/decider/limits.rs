@@ -9,6 +9,7 @@ use super::{
     capacity::BatchCapacity,
     fate::Fates,
     intents::{Denials, Intents},
+    kept::KeptRound,
     pressure::BatchPressure,
 };
 use crate::{
@@ -27,7 +28,7 @@ const WORTH: u64 = 100;
 
 /// What a batch does with a limit: once for all its records, or for one that is denied. What it took and did not use goes back when it is
 /// dropped.
-pub(super) trait Limit {
+pub(super) trait Limit: Send + Sync + 'static {
     /// Takes what intents need, unless [something else](Intents::denial) denies them already. [Denies](Denials::deny) those for which nothing
     /// is left. `None`: it limits nothing of this batch.
     fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self>
@@ -45,6 +46,47 @@ pub(super) trait Limit {
 
     /// The batch is decided: what its intents do not use goes back. What is used once they are committed is left to be settled.
     fn settle(&mut self, ending: &Ending<'_>, left: &mut Settlement);
+
+    /// What has to be asked for outside of the process.
+    fn claim(&self) -> Option<&Arc<Claim>> {
+        None
+    }
+
+    /// What became of [that](Self::claim); `None`: nobody could be asked. Denies what was not granted.
+    fn answer(&mut self, _: Option<Funded>, _: &mut Denials) {}
+
+    /// Whether what was brought along for these records is too little.
+    fn is_short(&self) -> bool {
+        false
+    }
+
+    /// The permits of all records that have some: they are kept until the batch is judged again.
+    fn permits(&mut self) -> Vec<Taken> {
+        Vec::new()
+    }
+
+    /// The batch is not decided: gives back all but the tokens of what is recorded, or may be. Gives those.
+    fn give_up(&mut self, _: &Fates) -> Option<KeptRound> {
+        None
+    }
+
+    /// Whether what a record took is spent whatever becomes of its batch.
+    fn is_spent(&self, _record: usize, _: &Fates) -> bool {
+        false
+    }
+
+    /// What is said of its own denials, where that is more than the reason.
+    fn cause(&self, _: GateReason) -> Option<Cause<'_>> {
+        None
+    }
+
+    /// What approved records say that they took from; none for most limits.
+    fn names(&self) -> TakenNames<'_> {
+        TakenNames::default()
+    }
+
+    /// Counts what was taken and denied, once it is settled.
+    fn count(&self, _: &mut Tally) {}
 }
 
 /// What a batch that is decided is settled by.
@@ -56,12 +98,11 @@ pub(super) struct Ending<'s> {
     pub(super) place: &'s dyn Fn(usize) -> (i32, i64),
 }
 
-/// The limits of one batch, in the order in which they are asked. `None`: it limits nothing of this batch.
+/// The limits of one batch.
 #[derive(Default)]
 pub(crate) struct BatchLimits {
-    pressure: Option<BatchPressure>,
-    capacity: Option<BatchCapacity>,
-    budgets: Option<BatchBudgets>,
+    /// In the order in which they are asked; empty where nothing is limited.
+    list: Vec<Box<dyn Limit>>,
     /// What is kept of rounds before this one.
     pub(super) kept: KeptTokens,
 }
@@ -73,51 +114,51 @@ pub(super) const fn is_worth_it(back: u64, given: u64) -> bool {
 impl BatchLimits {
     /// Takes of all limits; finds what has to be asked for outside.
     pub(super) fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Self {
-        let pressure = BatchPressure::take(decider, intents, ground);
-        let capacity = BatchCapacity::take(decider, intents, ground);
-        let budgets = BatchBudgets::take(decider, intents, ground);
-        Self { pressure, capacity, budgets, kept: KeptTokens::default() }
+        let mut limits = Self::default();
+        limits.add(BatchPressure::take(decider, intents, ground));
+        limits.add(BatchCapacity::take(decider, intents, ground));
+        limits.add(BatchBudgets::take(decider, intents, ground));
+        limits
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut dyn Limit> {
-        let Self { pressure, capacity, budgets, .. } = self;
-        let all: [Option<&mut dyn Limit>; 3] = [
-            pressure.as_mut().map(|limit| limit as &mut dyn Limit),
-            capacity.as_mut().map(|limit| limit as &mut dyn Limit),
-            budgets.as_mut().map(|limit| limit as &mut dyn Limit),
-        ];
-        all.into_iter().flatten()
+    fn add(&mut self, limit: Option<impl Limit>) {
+        if let Some(limit) = limit {
+            self.list.push(Box::new(limit));
+        }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.pressure.is_none() && self.capacity.is_none() && self.budgets.is_none()
+        self.list.is_empty()
     }
 
-    /// Whether the permits that were brought along are too few.
     pub(super) fn is_short(&self) -> bool {
-        self.capacity.as_ref().is_some_and(BatchCapacity::is_short)
+        self.list.iter().any(|limit| limit.is_short())
     }
 
     pub(super) fn claim(&self) -> Option<&Arc<Claim>> {
-        self.budgets.as_ref().map(BatchBudgets::claim)
+        self.list.iter().find_map(|limit| limit.claim())
     }
 
     pub(super) fn answer(&mut self, funded: Option<Funded>, denials: &mut Denials) {
-        if let Some(budgets) = &mut self.budgets {
-            budgets.answer(funded, denials);
+        if let Some(limit) = self.list.iter_mut().find(|limit| limit.claim().is_some()) {
+            limit.answer(funded, denials);
         }
     }
 
     /// Finds what comes back of all limits by these fates. Whether it is worth another call of the store.
     pub(super) fn come_back(&mut self, fates: &Fates) -> bool {
-        self.all().fold(false, |is_worth_it, limit| limit.comes_back(fates) | is_worth_it)
+        let mut is_worth_it = false;
+        for limit in &mut self.list {
+            is_worth_it |= limit.comes_back(fates);
+        }
+        is_worth_it
     }
 
     /// Gives an intent what it needs of all limits, or nothing.
     pub(super) fn give(&mut self, record: usize) -> bool {
-        let lacks = self.all().any(|limit| limit.lacks(record));
+        let lacks = self.list.iter().any(|limit| limit.lacks(record));
         if !lacks {
-            self.all().for_each(|limit| limit.give(record));
+            self.list.iter_mut().for_each(|limit| limit.give(record));
         }
         !lacks
     }
@@ -125,26 +166,24 @@ impl BatchLimits {
     /// The batch is decided; what is left to be settled. `place`: the partition and offset of a record.
     pub(super) fn settle(&mut self, fates: &Fates, place: &dyn Fn(usize) -> (i32, i64)) -> Settlement {
         self.settle_kept(fates);
-        let kept = std::mem::take(&mut self.kept);
-        let (mut left, ending) = (Settlement::default(), Ending { fates, kept: &kept, place });
-        self.all().for_each(|limit| limit.settle(&ending, &mut left));
+        let (mut left, ending) = (Settlement::default(), Ending { fates, kept: &self.kept, place });
+        self.list.iter_mut().for_each(|limit| limit.settle(&ending, &mut left));
         left
     }
 
     /// Gives kept tokens back: those of intents for which this round has spent others, and those of intents that no earlier round has
     /// recorded. If an earlier reader had recorded one, that reader has paid.
     fn settle_kept(&mut self, fates: &Fates) {
-        let Self { budgets, kept, .. } = self;
+        let Self { list, kept } = self;
         if !kept.is_empty() {
             let since = kept.since();
-            kept.give_back(|record| goes_back(budgets.as_ref(), fates, (record, since)));
+            kept.give_back(|record| goes_back(list, fates, (record, since)));
         }
     }
 
     /// Whether that gives something back.
     pub(super) fn frees_kept(&self, fates: &Fates) -> bool {
-        let Self { budgets, kept, .. } = self;
-        kept.has_any(|record| goes_back(budgets.as_ref(), fates, (record, kept.since())))
+        self.kept.has_any(|record| goes_back(&self.list, fates, (record, self.kept.since())))
     }
 
     /// The batch is given up before the store is asked: what it keeps until it is judged again. The rest goes back.
@@ -157,31 +196,29 @@ impl BatchLimits {
     pub(super) fn give_up(&mut self, fates: &Fates) -> KeptTokens {
         self.settle_kept(fates);
         let mut kept = std::mem::take(&mut self.kept);
-        kept.add(self.budgets.as_mut().and_then(|budgets| budgets.give_up(fates)));
+        self.list.iter_mut().for_each(|limit| kept.add(limit.give_up(fates)));
         kept
     }
 
     pub(super) fn permits(&mut self) -> Vec<Taken> {
-        self.capacity.as_mut().map(BatchCapacity::permits).unwrap_or_default()
+        self.list.iter_mut().flat_map(|limit| limit.permits()).collect()
     }
 
     /// What the limit says that denies for this reason, where that is more than the reason.
     pub(crate) fn cause(&self, reason: GateReason) -> Option<Cause<'_>> {
-        self.budgets.as_ref()?.cause(reason)
+        self.list.iter().find_map(|limit| limit.cause(reason))
     }
 
     pub(crate) fn names(&self) -> TakenNames<'_> {
-        self.budgets.as_ref().map(BatchBudgets::names).unwrap_or_default()
+        self.list.iter().map(|limit| limit.names()).find(|names| !names.is_empty()).unwrap_or_default()
     }
 
     pub(super) fn count(&self, tally: &mut Tally) {
-        if let Some(budgets) = &self.budgets {
-            budgets.count(tally);
-        }
+        self.list.iter().for_each(|limit| limit.count(tally));
     }
 }
 
 /// Whether the tokens go back that rounds from `since` on have kept of a record.
-fn goes_back(budgets: Option<&BatchBudgets>, fates: &Fates, (record, since): (usize, Time)) -> bool {
-    budgets.is_some_and(|budgets| budgets.is_spent(record, fates)) || fates.was_unrecorded(record, since)
+fn goes_back(list: &[Box<dyn Limit>], fates: &Fates, (record, since): (usize, Time)) -> bool {
+    list.iter().any(|limit| limit.is_spent(record, fates)) || fates.was_unrecorded(record, since)
 }
