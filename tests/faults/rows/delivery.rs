@@ -322,7 +322,8 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         (Api::EndTransaction, Moment::Request),
         (Api::EndTransaction, Moment::Reply),
     ];
-    let mut paced = Paced::new(ground, order, "waiting-killed", &format!("rate = {RATE}"))?;
+    // So slow that intents still wait when all are decided, on a busy machine, too.
+    let mut paced = Paced::new(ground, order, "waiting-killed", &format!("rate = {}", RATE / 4))?;
     paced.trial.scene.kafka = ground.kafka()?.tapped_client();
     let _delivery = paced.delivery(ENOUGH)?;
     let mut worker = paced.trial.start_ready("victim", &SMALL)?;
