@@ -43,14 +43,16 @@ impl std::fmt::Display for PastSource {
     }
 }
 
+/// Puts the next intents into a batch; none at the end.
+type NextIntents = Box<dyn FnMut(&mut Batch) -> anyhow::Result<()>>;
+
 /// The intents, batch by batch.
 struct Input {
     /// The time of the first one.
     first: Option<Time>,
     /// How many there are, at most.
     records: u64,
-    /// Puts the next ones into a batch; none at the end.
-    next: Box<dyn FnMut(&mut Batch) -> anyhow::Result<()>>,
+    next: NextIntents,
 }
 
 /// Replays and reports; prints to `out`, and writes the files that were asked for.
