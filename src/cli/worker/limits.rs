@@ -19,6 +19,7 @@ use weir_oracle::{
     desk::{ServiceDesk, ServiceKeeper},
     service::Services,
 };
+use weir_redis::OnRedis;
 use weir_worker::{
     budgets::{BudgetKeeper, Budgets},
     clock::{ComparedClock, SystemClock},
@@ -28,7 +29,7 @@ use weir_worker::{
 };
 
 use crate::{
-    cli::assemble::START_PATIENCE,
+    cli::assemble::{START_PATIENCE, new_epoch},
     limits::{BudgetsShown, LedgerPool, LimitsDesk},
     metrics::Metrics,
     routes::KafkaRoutes,
@@ -37,18 +38,23 @@ use crate::{
 /// Makes a client of a limit, with connections of its own.
 pub type Connect<T> = Box<dyn Fn() -> T + Send + Sync>;
 
-/// Where instances share limits.
-pub struct LimitStores<L, P, R, S> {
-    /// The ledger of budgets, for leases.
-    pub ledger: Connect<L>,
-    /// The same, for those who look how they stand.
-    pub seen_ledger: Connect<L>,
-    pub activity_log: P,
-    pub permits: Connect<R>,
-    /// The services that ask, for this holder of shares.
-    pub services: Connect<S>,
-    /// A name that no process before had: what that one gave still counts.
-    pub holder: String,
+/// Where instances share limits: in Redis, or in this process.
+pub trait LimitClients {
+    /// Of the ledger of budgets.
+    type Ledger: Share<BudgetTokens> + LooksAtBudgets + 'static;
+    /// Of the services that ask.
+    type Services: Services + 'static;
+    /// Of any other limit.
+    type Client<L: OnRedis<By = ()>>: Share<L> + 'static;
+
+    /// The ledger, for leases; and the same, for those who look how budgets stand.
+    fn ledgers(&self) -> [Connect<Self::Ledger>; 2];
+
+    /// The services, for this holder of shares.
+    fn services(&self, holder: &str) -> Connect<Self::Services>;
+
+    /// Another limit, for this instance.
+    fn of<L: OnRedis<By = ()>>(&self) -> Connect<Self::Client<L>>;
 }
 
 /// What the tasks of limits go by.
@@ -85,22 +91,16 @@ impl WorkerLimits {
     ///
     /// # Errors
     /// The log of activity does not answer.
-    pub async fn start<L, P, R, S>(stores: LimitStores<L, P, R, S>, links: LimitLinks<'_>) -> anyhow::Result<Self>
-    where
-        L: Share<BudgetTokens> + LooksAtBudgets + 'static,
-        P: Share<SharedPlaces> + 'static,
-        R: Share<RoutePermits> + 'static,
-        S: Services + 'static,
-    {
-        let LimitStores { ledger, seen_ledger, activity_log, permits, services, holder } = stores;
+    pub async fn start<C: LimitClients>(clients: C, links: LimitLinks<'_>) -> anyhow::Result<Self> {
         let LimitLinks { kafka, policy, clock, metrics, stop } = links;
         let observer = || Arc::<Metrics>::clone(metrics);
         let (mut tasks, ends) = (JoinSet::new(), CancellationToken::new());
         let (mut keeper, active, pressure) =
-            PressureKeeper::new(activity_log, clock.clone(), policy.value(), observer());
+            PressureKeeper::new(clients.of::<SharedPlaces>()(), clock.clone(), policy.value(), observer());
         keeper.load(START_PATIENCE).await?;
         tasks.spawn(keeper.run(ends.clone()));
 
+        let [ledger, seen_ledger] = clients.ledgers();
         let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), observer());
         tokio::spawn(keeper.run());
 
@@ -111,9 +111,11 @@ impl WorkerLimits {
             clock: clock.clone(),
         };
         let spawn = |task| drop(tokio::spawn(task));
-        tokio::spawn(RoutesKeeper::new(links, permits, spawn).run(stop.clone()));
+        tokio::spawn(RoutesKeeper::new(links, clients.of::<RoutePermits>(), spawn).run(stop.clone()));
 
-        let (keeper, services) = ServiceKeeper::new(services, &holder, clock.clone(), observer());
+        // A name that no process before had: what that one gave still counts.
+        let holder = new_epoch();
+        let (keeper, services) = ServiceKeeper::new(clients.services(&holder), &holder, clock.clone(), observer());
         tokio::spawn(keeper.run());
 
         let (pressed, routes) = (Some(Arc::clone(&active)), Some(Arc::clone(&kafka.routes)));

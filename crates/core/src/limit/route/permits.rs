@@ -22,7 +22,7 @@ pub const MOST: u64 = 1_000_000_000_000;
 const RATE_PARTS: f64 = 1_000.0;
 
 /// The embedded permits: in this process. For `weir demo` and tests. No service registers here.
-pub type EmbeddedPermits = Embedded<RoutePermits, RouteBook>;
+pub type EmbeddedPermits = Embedded<RoutePermits>;
 
 #[derive(Debug, Clone, Copy)]
 pub struct RoutePermits;
@@ -31,6 +31,7 @@ impl SharedLimit for RoutePermits {
     type Key = RouteKey;
     type Turn = PermitTurn;
     type Reply = PermitGrant;
+    type Reference = RouteBook;
 }
 
 /// Names a route, and the service whose capacity is its ceiling.
