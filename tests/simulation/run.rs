@@ -26,7 +26,7 @@ use weir_worker::{
     budgets::BudgetKeeper,
     lane::LaneError,
     pressure::PressureKeeper,
-    routes::{KeeperLinks, RouteTask, RoutesKeeper},
+    routes::{KeeperLinks, LimitTask, RoutesKeeper},
 };
 
 use super::{
@@ -324,7 +324,7 @@ impl World {
         let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
         let permits = move || SimPermits::new(&env, number, connect(), reached.clone());
         let of = Rc::clone(process);
-        let spawn = move |task: RouteTask| drop(spawn_local(of.run(task)));
+        let spawn = move |task: LimitTask| drop(spawn_local(of.run(task)));
         spawn_local(process.run(RoutesKeeper::new(links, permits, spawn).run(stop.clone())));
         Some(routes)
     }

@@ -2,6 +2,7 @@
 //! task that takes turns and keeps what the process holds.
 
 mod asked_turns;
+mod keyed;
 
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use weir_core::{
 
 pub(crate) use asked_turns::AskedTurn;
 pub use asked_turns::AskedTurns;
+pub use keyed::LimitTask;
+pub(crate) use keyed::{HoldsParts, KeyedKeeper};
 
 /// How long the last turn may take when the process ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -70,6 +73,11 @@ pub trait HoldsPart {
 
     fn show(&self, now: Duration, silence: Option<&Silence>);
 
+    /// When the next turn is to begin that nobody asks for, by the last answer, where that is before [`Self::EVERY`] has passed.
+    fn next_at(&self) -> Option<Duration> {
+        None
+    }
+
     /// Its route, which is logged with that.
     fn route(&self) -> Option<&str> {
         None
@@ -111,7 +119,10 @@ where
         loop {
             let (began_at, known) = (clock.passed(), asked.count());
             let Some(again) = stop.run_until_cancelled(self.round()).await else { break };
-            let next_at = if again { began_at } else { began_at + H::EVERY };
+            // One that has failed comes again after the usual time.
+            let soon = self.part.next_at().filter(|at| *at > began_at);
+            let later = soon.map_or(H::EVERY, |at| H::EVERY.min(at - began_at));
+            let next_at = began_at + if again { Duration::ZERO } else { later };
             let wait = next_at.saturating_sub(clock.passed());
             // One that has failed is made again with the next turn, not at once.
             let pause = async {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     limit::{
@@ -25,7 +25,7 @@ use weir_worker::{
     clock::{ComparedClock, SystemClock},
     pressure::{AskedTurns, PressureKeeper},
     refresh::Refreshed,
-    routes::{KeeperLinks, RoutesKeeper},
+    routes::{KeeperLinks, LimitTask, RoutesKeeper},
 };
 
 use crate::{
@@ -81,9 +81,10 @@ pub struct WorkerLimits {
     pub(super) turns: AskedTurns,
     /// How they stand under the policy in force.
     pub(super) desk: Arc<LimitsDesk>,
-    /// Ends these tasks, once nothing more is taken of their limits: each takes a last turn.
+    /// Ends their tasks, once nothing more is taken of them: each takes a last turn.
     ends: CancellationToken,
-    tasks: JoinSet<()>,
+    /// Closed once all of these have ended.
+    ended: mpsc::Receiver<()>,
 }
 
 impl WorkerLimits {
@@ -94,11 +95,18 @@ impl WorkerLimits {
     pub async fn start<C: LimitClients>(clients: C, links: LimitLinks<'_>) -> anyhow::Result<Self> {
         let LimitLinks { kafka, policy, clock, metrics, stop } = links;
         let observer = || Arc::<Metrics>::clone(metrics);
-        let (mut tasks, ends) = (JoinSet::new(), CancellationToken::new());
+        let (ends, (running, ended)) = (CancellationToken::new(), mpsc::channel::<()>(1));
+        let spawn = move |task: LimitTask| {
+            let running = running.clone();
+            tokio::spawn(async move {
+                task.await;
+                drop(running);
+            });
+        };
         let (mut keeper, active, pressure) =
             PressureKeeper::new(clients.of::<SharedPlaces>()(), clock.clone(), policy.value(), observer());
         keeper.load(START_PATIENCE).await?;
-        tasks.spawn(keeper.run(ends.clone()));
+        spawn(Box::pin(keeper.run(ends.clone())));
 
         let [ledger, seen_ledger] = clients.ledgers();
         let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), observer());
@@ -110,8 +118,8 @@ impl WorkerLimits {
             offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
             clock: clock.clone(),
         };
-        let spawn = |task| drop(tokio::spawn(task));
-        tokio::spawn(RoutesKeeper::new(links, clients.of::<RoutePermits>(), spawn).run(stop.clone()));
+        let keeper = RoutesKeeper::new(links, clients.of::<RoutePermits>(), spawn.clone());
+        spawn(Box::pin(keeper.run(ends.clone())));
 
         // A name that no process before had: what that one gave still counts.
         let holder = new_epoch();
@@ -125,21 +133,17 @@ impl WorkerLimits {
         let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
         let desk = LimitsDesk::new(policy, shown, pressure, Arc::clone(&kafka.routes));
         desk.budgets.keep_looking(stop.clone());
-        Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, tasks })
+        Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, ended })
     }
 
     /// Gives back what is left, and once the last requests are answered, which make users active, tells other instances who became active
     /// here last.
     pub(super) async fn close(self, requests: impl Future<Output = ()>) {
-        let Self { budgets, ends, mut tasks, .. } = self;
+        let Self { budgets, ends, mut ended, .. } = self;
         let others = async {
             requests.await;
             ends.cancel();
-            while let Some(ended) = tasks.join_next().await {
-                if let Err(error) = ended {
-                    tracing::warn!("the task of a limit has failed: {error}");
-                }
-            }
+            ended.recv().await;
         };
         tokio::join!(budgets.close(), others);
     }

@@ -1,12 +1,16 @@
 //! The tasks of the routes, as the policy in force has them.
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::current::Current,
-    limit::route::{Route, permits::RoutePermits, routes::Routes},
+    limit::route::{
+        Route,
+        permits::{RouteKey, RoutePermits},
+        routes::Routes,
+    },
     policy::Policy,
     ports::{Clock, Share},
 };
@@ -15,8 +19,9 @@ use super::{
     LooksAtRoutes,
     learnt::{LastLearnt, Learnt},
     offsets::{LastLook, keep_looking},
-    route_keeper::{RouteKeeper, RouteLinks, TURN_EVERY},
+    route_keeper::HeldPermits,
 };
+use crate::share::{HoldsParts, KeyedKeeper, LimitTask};
 
 #[derive(Clone)]
 pub struct KeeperLinks<C> {
@@ -26,85 +31,56 @@ pub struct KeeperLinks<C> {
     pub clock: C,
 }
 
-/// A task of one route: a part of the process, like the keeper itself.
-pub type RouteTask = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// Keeps tasks for each route of the policy in force.
-pub struct RoutesKeeper<F, S, C> {
-    links: KeeperLinks<C>,
-    /// Makes a client for the permits of one route.
-    permits: F,
-    /// Runs a task beside this one.
-    spawn: S,
-    kept: BTreeMap<Arc<str>, KeptRoute>,
-}
-
-/// A route with its tasks; dropped, they end.
-struct KeptRoute {
-    route: Route,
-    learnt: LastLearnt,
-    _stop: DropGuard,
-}
+pub type RoutesKeeper<F, S, C> = KeyedKeeper<KeeperLinks<C>, F, S, C>;
 
 impl<F, P, S, C> RoutesKeeper<F, S, C>
 where
     F: Fn() -> P,
-    S: Fn(RouteTask),
     P: Share<RoutePermits> + 'static,
+    S: Fn(LimitTask),
     C: Clock + Clone + 'static,
 {
     /// A keeper that keeps nothing yet; `permits` makes a client for each route, and `spawn` runs its tasks.
     #[must_use]
-    pub const fn new(links: KeeperLinks<C>, permits: F, spawn: S) -> Self {
-        Self { links, permits, spawn, kept: BTreeMap::new() }
+    pub fn new(links: KeeperLinks<C>, permits: F, spawn: S) -> Self {
+        let (policy, clock) = (Arc::clone(&links.policy), links.clock.clone());
+        Self::of(links, policy, (permits, clock), spawn)
+    }
+}
+
+impl<C: Clock + Clone + 'static> HoldsParts for KeeperLinks<C> {
+    type Part = HeldPermits;
+    type Rule = Route;
+    type Learnt = LastLearnt;
+
+    fn keys(policy: &Policy) -> Vec<(RouteKey, &Route)> {
+        policy.routes.iter().map(|route| (RouteKey::of(route), route)).collect()
     }
 
-    /// Follows the policy until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let clock = self.links.clock.clone();
-        loop {
-            self.follow();
-            if stop.run_until_cancelled(clock.sleep(TURN_EVERY)).await.is_none() {
-                return;
+    fn begin(
+        &self,
+        route: &Route,
+        before: Option<(Route, LastLearnt)>,
+        (run, stop): (&dyn Fn(LimitTask), &CancellationToken),
+    ) -> Option<(HeldPermits, LastLearnt)> {
+        let offsets = match self.offsets.of(route) {
+            Ok(offsets) => offsets,
+            Err(reason) => {
+                tracing::warn!(route = &*route.name, "the route's offsets cannot be looked at: {reason}");
+                return None;
             }
-        }
-    }
-
-    /// Begins to keep routes that are new or have changed, and ends those that are gone.
-    fn follow(&mut self) {
-        let policy = self.links.policy.get();
-        let mut changed = BTreeMap::new();
-        self.kept.retain(|name, kept| {
-            let stays = policy.routes.contains(&kept.route);
-            if !stays {
-                changed.insert(Arc::clone(name), (kept.route.clone(), kept.learnt.load_full()));
-            }
-            stays
-        });
-        for route in &policy.routes {
-            if self.kept.contains_key(&route.name) {
-                continue;
-            }
-            let offsets = match self.links.offsets.of(route) {
-                Ok(offsets) => offsets,
-                Err(reason) => {
-                    tracing::warn!(route = &*route.name, "the route's offsets cannot be looked at: {reason}");
-                    continue;
-                }
-            };
-            let (stop, look) = (CancellationToken::new(), LastLook::default());
-            let state = self.links.routes.state(&route.name);
-            let clock = self.links.clock.clone();
-            let looking = keep_looking(offsets, Arc::clone(&state), clock.clone(), Arc::clone(&look), stop.clone());
-            (self.spawn)(Box::pin(looking));
-            let before = changed.get(&route.name).map(|(before, learnt)| (before, &**learnt));
-            let learnt: LastLearnt = Arc::new(ArcSwap::from_pointee(Learnt::before(route, &state, before)));
-            let links = RouteLinks { permits: (self.permits)(), clock, look, last_learnt: Arc::clone(&learnt) };
-            let keeper = RouteKeeper::new(route, state, links);
-            (self.spawn)(Box::pin(keeper.run(stop.clone())));
-            let kept = KeptRoute { route: route.clone(), learnt, _stop: stop.drop_guard() };
-            self.kept.insert(Arc::clone(&route.name), kept);
-        }
+        };
+        let (state, look, stop) = (self.routes.state(&route.name), LastLook::default(), stop.clone());
+        let looking = keep_looking(offsets, Arc::clone(&state), self.clock.clone(), Arc::clone(&look), stop.clone());
+        // A look that Kafka does not answer holds up nobody's end.
+        run(Box::pin(async move {
+            stop.run_until_cancelled_owned(looking).await;
+        }));
+        let before = before.map(|(rule, learnt)| (rule, learnt.load_full()));
+        let before = before.as_ref().map(|(rule, learnt)| (rule, &**learnt));
+        let learnt: LastLearnt = Arc::new(ArcSwap::from_pointee(Learnt::before(route, &state, before)));
+        Some((HeldPermits::new(route, state, (look, Arc::clone(&learnt))), learnt))
     }
 }
 
@@ -172,17 +148,17 @@ mod tests {
             let (policies, routes) = (Arc::clone(&current), Routes::new());
             let links = KeeperLinks { policy: policies, routes, offsets: Arc::new(Unseen), clock: SystemClock };
             let permits = || EmbeddedPermits::new("weir-0", Time::default);
-            let mut keeper = RoutesKeeper::new(links, permits, drop::<RouteTask>);
+            let mut keeper = RoutesKeeper::new(links, permits, drop::<LimitTask>);
             keeper.follow();
-            let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full());
+            let mut learnt = Learnt::clone(&keeper.kept.first_key_value().unwrap().1.learnt.load_full());
             learnt.note_times((20, 2_000));
             (0..60).for_each(|at| _ = turn(&mut learnt, at));
-            keeper.kept["email"].learnt.store(Arc::new(learnt));
+            keeper.kept.first_key_value().unwrap().1.learnt.store(Arc::new(learnt));
             for change in [&changed, &format!("{changed}max_attempts = 4\n")] {
                 current.replace(policy(change));
                 keeper.follow();
             }
-            let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full());
+            let mut learnt = Learnt::clone(&keeper.kept.first_key_value().unwrap().1.learnt.load_full());
             assert_eq!(learnt.mean_ms(), keeps.then_some(100), "{changed}");
             let rate = turn(&mut learnt, 60);
             assert_eq!(rate > 250.0, keeps, "{changed}: {rate}");

@@ -11,7 +11,11 @@ use std::{sync::Arc, time::Duration};
 pub use book::RouteBook;
 pub use registry::{RegisteredInstance, Registry, ServiceName, Total, mean_us};
 
-use crate::limit::{SharedLimit, route::pace::KeptRates, share::Embedded};
+use crate::limit::{
+    SharedLimit,
+    route::{Route, pace::KeptRates},
+    share::Embedded,
+};
 
 /// How long an instance holds its permits without another turn. A grant counts for so long from when it was made, and may be used
 /// for so long from when it was asked for.
@@ -39,6 +43,12 @@ impl SharedLimit for RoutePermits {
 pub struct RouteKey {
     pub route: Arc<str>,
     pub service: Option<Arc<str>>,
+}
+
+impl RouteKey {
+    pub fn of(route: &Route) -> Self {
+        Self { route: Arc::clone(&route.name), service: route.service.clone() }
+    }
 }
 
 /// One instance's turn for one route: returns what was not used, and takes permits. To be made with the lag of just now. One that is repeated
