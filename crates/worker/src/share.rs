@@ -78,8 +78,8 @@ pub trait HoldsPart {
         None
     }
 
-    /// Its route, which is logged with that.
-    fn route(&self) -> Option<&str> {
+    /// Its name among others of its kind, which is logged with that.
+    fn name(&self) -> Option<&str> {
         None
     }
 
@@ -143,7 +143,7 @@ where
         };
         asked.end();
         if let Err(why) = left {
-            tracing::warn!(route = self.part.route(), "{}: {why}", H::SAYS[2]);
+            tracing::warn!(name = self.part.name(), "{}: {why}", H::SAYS[2]);
         }
     }
 
@@ -163,14 +163,14 @@ where
                     self.asked.taken(known);
                 }
                 if self.silence.take().is_some() {
-                    tracing::info!(route = self.part.route(), "{}", H::SAYS[1]);
+                    tracing::info!(name = self.part.name(), "{}", H::SAYS[1]);
                 }
                 again
             }
             Err(error) => {
                 let why = error.to_string();
                 if self.silence.is_none() {
-                    tracing::warn!(route = self.part.route(), "{}: {why}", H::SAYS[0]);
+                    tracing::warn!(name = self.part.name(), "{}: {why}", H::SAYS[0]);
                 }
                 let since = self.silence.as_ref().map_or(began_at, |silence| silence.since);
                 self.silence = Some(Silence { since, why });

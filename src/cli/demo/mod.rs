@@ -234,7 +234,7 @@ impl LimitClients for InMemory {
 
 /// Gives a limit that nobody else has, to this member.
 fn in_memory<L: SharedLimit>(member: &str) -> Connect<Embedded<L>> {
-    let limit = Embedded::new(member, || SystemClock.now());
+    let limit = Embedded::<L>::new(member, || SystemClock.now());
     Box::new(move || limit.clone())
 }
 

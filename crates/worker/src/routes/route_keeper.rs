@@ -328,7 +328,7 @@ impl HoldsPart for HeldPermits {
         }
     }
 
-    fn route(&self) -> Option<&str> {
+    fn name(&self) -> Option<&str> {
         Some(&self.route.name)
     }
 
