@@ -17,8 +17,7 @@ use weir_core::{
 
 pub(crate) use asked_turns::AskedTurn;
 pub use asked_turns::AskedTurns;
-pub use keyed::LimitTask;
-pub(crate) use keyed::{HoldsParts, KeyedKeeper};
+pub use keyed::{HoldsParts, KeyedKeeper, LimitTask};
 
 /// How long the last turn may take when the process ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);

@@ -25,7 +25,8 @@ use weir_worker::{
     clock::{ComparedClock, SystemClock},
     pressure::{AskedTurns, PressureKeeper},
     refresh::Refreshed,
-    routes::{KeeperLinks, LimitTask, RoutesKeeper},
+    routes::HeldRoutes,
+    share::{KeyedKeeper, LimitTask},
 };
 
 use crate::{
@@ -112,13 +113,10 @@ impl WorkerLimits {
         let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), observer());
         tokio::spawn(keeper.run());
 
-        let links = KeeperLinks {
-            policy: policy.value(),
-            routes: Arc::clone(&kafka.routes),
-            offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
-            clock: clock.clone(),
-        };
-        let keeper = RoutesKeeper::new(links, clients.of::<RoutePermits>(), spawn.clone());
+        let offsets = Arc::new(KafkaRoutes(Arc::clone(kafka)));
+        let routes = HeldRoutes { routes: Arc::clone(&kafka.routes), offsets, clock: clock.clone() };
+        let connect = (clients.of::<RoutePermits>(), clock.clone());
+        let keeper = KeyedKeeper::new(routes, policy.value(), connect, spawn.clone());
         spawn(Box::pin(keeper.run(ends.clone())));
 
         // A name that no process before had: what that one gave still counts.

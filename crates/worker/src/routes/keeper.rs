@@ -1,18 +1,13 @@
-//! The tasks of the routes, as the policy in force has them.
+//! The permits of all routes of the policy in force.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::current::Current,
-    limit::route::{
-        Route,
-        permits::{RouteKey, RoutePermits},
-        routes::Routes,
-    },
+    limit::route::{Route, permits::RouteKey, routes::Routes},
     policy::Policy,
-    ports::{Clock, Share},
+    ports::Clock,
 };
 
 use super::{
@@ -21,35 +16,16 @@ use super::{
     offsets::{LastLook, keep_looking},
     route_keeper::HeldPermits,
 };
-use crate::share::{HoldsParts, KeyedKeeper, LimitTask};
+use crate::share::{HoldsParts, LimitTask};
 
-#[derive(Clone)]
-pub struct KeeperLinks<C> {
-    pub policy: Arc<Current<Policy>>,
+/// The permits of this process at all routes.
+pub struct HeldRoutes<C> {
     pub routes: Arc<Routes>,
     pub offsets: Arc<dyn LooksAtRoutes>,
     pub clock: C,
 }
 
-/// Keeps tasks for each route of the policy in force.
-pub type RoutesKeeper<F, S, C> = KeyedKeeper<KeeperLinks<C>, F, S, C>;
-
-impl<F, P, S, C> RoutesKeeper<F, S, C>
-where
-    F: Fn() -> P,
-    P: Share<RoutePermits> + 'static,
-    S: Fn(LimitTask),
-    C: Clock + Clone + 'static,
-{
-    /// A keeper that keeps nothing yet; `permits` makes a client for each route, and `spawn` runs its tasks.
-    #[must_use]
-    pub fn new(links: KeeperLinks<C>, permits: F, spawn: S) -> Self {
-        let (policy, clock) = (Arc::clone(&links.policy), links.clock.clone());
-        Self::of(links, policy, (permits, clock), spawn)
-    }
-}
-
-impl<C: Clock + Clone + 'static> HoldsParts for KeeperLinks<C> {
+impl<C: Clock + Clone + 'static> HoldsParts for HeldRoutes<C> {
     type Part = HeldPermits;
     type Rule = Route;
     type Learnt = LastLearnt;
@@ -89,7 +65,7 @@ mod tests {
     use std::time::Duration;
 
     use weir_core::{
-        basis::{document::Format, time::Time},
+        basis::{current::Current, document::Format, time::Time},
         limit::route::{
             pace::{Lag, Sample},
             permits::EmbeddedPermits,
@@ -101,6 +77,7 @@ mod tests {
     use crate::{
         clock::SystemClock,
         routes::{AskingBack, Looking, RouteOffsets},
+        share::KeyedKeeper,
     };
 
     /// Offsets that nobody looks at: no task runs.
@@ -145,10 +122,9 @@ mod tests {
             (format!("{EMAIL}service = \"mail\"\n"), false),
         ] {
             let current = Current::new(policy(EMAIL));
-            let (policies, routes) = (Arc::clone(&current), Routes::new());
-            let links = KeeperLinks { policy: policies, routes, offsets: Arc::new(Unseen), clock: SystemClock };
+            let routes = HeldRoutes { routes: Routes::new(), offsets: Arc::new(Unseen), clock: SystemClock };
             let permits = || EmbeddedPermits::new("weir-0", Time::default);
-            let mut keeper = RoutesKeeper::new(links, permits, drop::<LimitTask>);
+            let mut keeper = KeyedKeeper::new(routes, Arc::clone(&current), (permits, SystemClock), drop::<LimitTask>);
             keeper.follow();
             let mut learnt = Learnt::clone(&keeper.kept.first_key_value().unwrap().1.learnt.load_full());
             learnt.note_times((20, 2_000));

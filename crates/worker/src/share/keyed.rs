@@ -63,7 +63,7 @@ where
     C: Clock + Clone + 'static,
 {
     /// A keeper that keeps nothing yet; `connect` makes a client for each key, and `spawn` runs its tasks.
-    pub(crate) fn of(parts: H, policy: Arc<Current<Policy>>, (connect, clock): (F, C), spawn: S) -> Self {
+    pub fn new(parts: H, policy: Arc<Current<Policy>>, (connect, clock): (F, C), spawn: S) -> Self {
         Self { parts, policy, connect, clock, spawn, kept: BTreeMap::new() }
     }
 
