@@ -33,7 +33,7 @@ use weir_worker::{
 };
 
 use self::health::WorkerHealth;
-pub use self::limits::{Connect, LimitLinks, LimitStores, WorkerLimits};
+pub use self::limits::{Connect, LimitClients, LimitLinks, WorkerLimits};
 use super::signals::Asked;
 use crate::{
     config::HttpSettings,

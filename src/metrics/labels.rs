@@ -25,7 +25,7 @@ labels! {
     /// `counted` or `not-counted`.
     DecisionLabels { verdict: &'static str, reason: &'static str }
     TopicLabel { topic: String }
-    /// Why an intent is deferred: `too_early`, `quiet_hours`, `cap`, `budget`, `pressure` or `unavailable`.
+    /// Why an intent is deferred: a word of [`weir_core::deferral::DeferReason`].
     WhyLabel { why: &'static str }
     ReasonLabel { reason: &'static str }
     /// The outcome of a refund: `taken_back`, `unknown`, `early` or `repeated`.

@@ -169,40 +169,37 @@ fn the_example_of_a_simulation_is_valid_and_adds_up() {
 }
 
 /// One decision of each kind.
-fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
+fn decisions() -> Vec<(String, Verdict<'static>)> {
+    const AGAIN_AT: [(SuppressReason, Option<&str>); 6] = [
+        (SuppressReason::Duplicate, None),
+        (SuppressReason::Stopped, None),
+        (SuppressReason::Expired, None),
+        (SuppressReason::Unavailable, None),
+        (SuppressReason::Pressure, Some("2026-11-20T09:01:00Z")),
+        (SuppressReason::Capacity, Some("2026-11-20T09:00:20Z")),
+    ];
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
     let suppressed = |cause, eligible_at| Verdict::Suppressed(Suppressed { cause, eligible_at });
     let cap = |limit, span, used| Cause::Cap(DenyingCap { name: "daily", limit, span, used });
     let budget = |limit, used| Cause::Budget(DenyingBudget { name: "spring", limit, used });
-    vec![
+    let quiet = Suppressed { cause: Cause::Plain(SuppressReason::QuietHours), eligible_at };
+    let named = [
         ("approved", Verdict::Approved(Counts::Yes)),
-        (
-            "shadow-suppressed",
-            Verdict::ShadowSuppressed(
-                Suppressed { cause: Cause::Plain(SuppressReason::QuietHours), eligible_at },
-                Counts::Yes,
-            ),
-        ),
+        ("shadow-suppressed", Verdict::ShadowSuppressed(quiet, Counts::Yes)),
         ("suppressed-cap", suppressed(cap(2, CapSpan::Window("24h"), 2), eligible_at)),
         ("suppressed-cap-calendar", suppressed(cap(2, CapSpan::Per("day"), 1), eligible_at)),
         ("suppressed-cap-never", suppressed(cap(0, CapSpan::Window("24h"), 0), None)),
         ("suppressed-budget", suppressed(budget(1_000_000, 1_000_000), eligible_at)),
         ("suppressed-budget-never", suppressed(budget(500_000_000, 499_999_900), None)),
-        ("suppressed-duplicate", suppressed(Cause::Plain(SuppressReason::Duplicate), None)),
-        ("suppressed-stopped", suppressed(Cause::Plain(SuppressReason::Stopped), None)),
-        ("suppressed-expired", suppressed(Cause::Plain(SuppressReason::Expired), None)),
-        ("suppressed-too-early", suppressed(Cause::Plain(SuppressReason::TooEarly), eligible_at)),
-        ("suppressed-quiet-hours", suppressed(Cause::Plain(SuppressReason::QuietHours), eligible_at)),
-        (
-            "suppressed-pressure",
-            suppressed(Cause::Plain(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z")),
-        ),
-        (
-            "suppressed-capacity",
-            suppressed(Cause::Plain(SuppressReason::Capacity), Time::from_rfc3339("2026-11-20T09:00:20Z")),
-        ),
-        ("suppressed-unavailable", suppressed(Cause::Plain(SuppressReason::Unavailable), None)),
-    ]
+    ];
+    let all = SuppressReason::ALL.into_iter();
+    let plain = all.filter(|reason| ![SuppressReason::Cap, SuppressReason::Budget].contains(reason)).map(|reason| {
+        let again_at = AGAIN_AT.iter().find(|(of, _)| *of == reason);
+        let eligible_at = again_at.map_or(eligible_at, |(_, at)| at.and_then(Time::from_rfc3339));
+        let name = format!("suppressed-{}", reason.as_str().replace('_', "-"));
+        (name, suppressed(Cause::Plain(reason), eligible_at))
+    });
+    named.into_iter().map(|(name, verdict)| (name.to_owned(), verdict)).chain(plain).collect()
 }
 
 fn decision<'a>(verdict: Verdict<'a>) -> Decision<'a> {
@@ -231,7 +228,7 @@ fn every_kind_of_decision_has_an_example_that_is_valid() {
             &plain(r#"{"id":"i-1","user_id":42,"channel":"push","payload":{"title":"Hello"}}"#),
         );
         let value: Value = serde_json::from_slice(&bytes).unwrap();
-        assert_valid(&validator, name, &value);
+        assert_valid(&validator, &name, &value);
         same(&format!("examples/decisions/{name}.json"), std::str::from_utf8(&bytes).unwrap());
         reasons.extend(verdict.suppressed().map(Suppressed::reason));
     }

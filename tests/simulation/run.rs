@@ -26,7 +26,8 @@ use weir_worker::{
     budgets::BudgetKeeper,
     lane::LaneError,
     pressure::PressureKeeper,
-    routes::{KeeperLinks, RouteTask, RoutesKeeper},
+    routes::HeldRoutes,
+    share::{KeyedKeeper, LimitTask},
 };
 
 use super::{
@@ -314,18 +315,15 @@ impl World {
         assert_eq!(routes.state(delivery::ROUTE).topic, THE_ROUTE);
         let (downstream, book) = (Arc::clone(&self.broker.borrow().downstream), Arc::clone(&self.book));
         let offsets = SimOffsets::new(&self.env, number, (Arc::clone(&downstream), Arc::clone(&book)));
-        let links = KeeperLinks {
-            policy: Arc::clone(&self.keepers_policy),
-            routes: Arc::clone(&routes),
-            offsets: Arc::new(offsets),
-            clock: process.clock.clone(),
-        };
+        let (policy, clock) = (Arc::clone(&self.keepers_policy), process.clock.clone());
+        let held = HeldRoutes { routes: Arc::clone(&routes), offsets: Arc::new(offsets), clock: clock.clone() };
         let reached = Reached { downstream, book, state: routes.state(delivery::ROUTE) };
         let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
         let permits = move || SimPermits::new(&env, number, connect(), reached.clone());
         let of = Rc::clone(process);
-        let spawn = move |task: RouteTask| drop(spawn_local(of.run(task)));
-        spawn_local(process.run(RoutesKeeper::new(links, permits, spawn).run(stop.clone())));
+        let spawn = move |task: LimitTask| drop(spawn_local(of.run(task)));
+        let keeper = KeyedKeeper::new(held, policy, (permits, clock), spawn);
+        spawn_local(process.run(keeper.run(stop.clone())));
         Some(routes)
     }
 

@@ -17,7 +17,7 @@ use weir_core::{
 };
 
 /// The embedded services: in this process. For `weir demo` and tests.
-pub type EmbeddedServices = Embedded<ServiceShares, ServiceBook>;
+pub type EmbeddedServices = Embedded<ServiceShares>;
 
 /// What is registered of services: the instances of weir share it. A member is a holder, and a holder one run of a process.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +27,7 @@ impl SharedLimit for ServiceShares {
     type Key = ServiceName;
     type Turn = ShareTurn;
     type Reply = ShareReply;
+    type Reference = ServiceBook;
 }
 
 /// Where services register, and instances of weir share what they have registered.

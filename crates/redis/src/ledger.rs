@@ -25,7 +25,7 @@ use super::{
     request_error::{RequestError, lost_history},
     script::Script,
     sequence::Repeat,
-    share::{OnRedis, RedisShare},
+    share::{OnRedis, RedisShare, numbers},
     stats::RetryCause,
     totals::{is_full, make_room, mark_places, most_per_shard},
 };
@@ -221,8 +221,7 @@ pub(super) fn field(span: SpanNow, bucket: i64) -> String {
 
 /// The answer in a reply, and the server's clock; `None` where it is none.
 fn answer_in(parts: VecDeque<Value>) -> Option<(TakeAnswer, Time)> {
-    let numbers: Result<Vec<i64>, _> = parts.into_iter().map(redis::from_redis_value).collect();
-    let [granted, used, leased, bucket, free_in_ms, now, since] = *numbers.ok()? else { return None };
+    let [granted, used, leased, bucket, free_in_ms, now, since] = numbers(parts)?;
     let [granted, used, leased] = [granted, used, leased].map(|number| u64::try_from(number).ok());
     let answer = TakeAnswer {
         granted: granted?,

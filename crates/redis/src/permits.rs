@@ -11,7 +11,7 @@ use weir_core::{
 use super::{
     keyspace::Keyspace,
     script::Script,
-    share::{OnRedis, RedisShare},
+    share::{OnRedis, RedisShare, numbers},
 };
 
 /// The permits as one instance takes its turns at them.
@@ -51,12 +51,8 @@ impl OnRedis for RoutePermits {
     }
 
     fn reply(parts: VecDeque<Value>, _: usize) -> Option<PermitGrant> {
-        let numbers = parts.into_iter().map(redis::from_redis_value::<i64>);
-        let numbers: Vec<i64> = numbers.collect::<Result<_, _>>().ok()?;
-        let [granted, held_by_others, members, registered, timeout, processing, slow, _now, drain, best] = *numbers
-        else {
-            return None;
-        };
+        let [granted, held_by_others, members, registered, timeout, processing, slow, _now, drain, best] =
+            numbers(parts)?;
         let some = |number| u64::try_from(number).ok();
         Some(PermitGrant {
             permits: some(granted)?,

@@ -45,6 +45,11 @@ pub trait OnRedis: SharedLimit + Sized {
     }
 }
 
+/// A reply that is so many whole numbers; `None` where it is none.
+pub(super) fn numbers<const N: usize>(parts: VecDeque<Value>) -> Option<[i64; N]> {
+    redis::from_redis_value(Value::Array(parts.into())).ok()
+}
+
 /// A limit as one member takes its turns at it, over connections of its own.
 pub struct RedisShare<L: OnRedis> {
     pub(super) cluster: Cluster,

@@ -21,7 +21,7 @@ pub mod pressure;
 pub mod refresh;
 pub mod refunds;
 pub mod routes;
-mod share;
+pub mod share;
 pub mod status;
 pub mod supervise;
 pub mod topic_reader;

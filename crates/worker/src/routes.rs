@@ -8,6 +8,6 @@ mod learnt;
 mod offsets;
 mod route_keeper;
 
-pub use keeper::{KeeperLinks, RouteTask, RoutesKeeper};
+pub use keeper::HeldRoutes;
 pub use lanes::{MakesLane, WaitingLanes, WaitingStatuses, waited_for};
 pub use offsets::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets, RoutePartition};

@@ -2,6 +2,7 @@
 //! task that takes turns and keeps what the process holds.
 
 mod asked_turns;
+mod keyed;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use weir_core::{
 
 pub(crate) use asked_turns::AskedTurn;
 pub use asked_turns::AskedTurns;
+pub use keyed::{HoldsParts, KeyedKeeper, LimitTask};
 
 /// How long the last turn may take when the process ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -70,8 +72,13 @@ pub trait HoldsPart {
 
     fn show(&self, now: Duration, silence: Option<&Silence>);
 
-    /// Its route, which is logged with that.
-    fn route(&self) -> Option<&str> {
+    /// When the next turn is to begin that nobody asks for, by the last answer, where that is before [`Self::EVERY`] has passed.
+    fn next_at(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Its name among others of its kind, which is logged with that.
+    fn name(&self) -> Option<&str> {
         None
     }
 
@@ -111,7 +118,10 @@ where
         loop {
             let (began_at, known) = (clock.passed(), asked.count());
             let Some(again) = stop.run_until_cancelled(self.round()).await else { break };
-            let next_at = if again { began_at } else { began_at + H::EVERY };
+            // One that has failed comes again after the usual time.
+            let soon = self.part.next_at().filter(|at| *at > began_at);
+            let later = soon.map_or(H::EVERY, |at| H::EVERY.min(at - began_at));
+            let next_at = began_at + if again { Duration::ZERO } else { later };
             let wait = next_at.saturating_sub(clock.passed());
             // One that has failed is made again with the next turn, not at once.
             let pause = async {
@@ -132,7 +142,7 @@ where
         };
         asked.end();
         if let Err(why) = left {
-            tracing::warn!(route = self.part.route(), "{}: {why}", H::SAYS[2]);
+            tracing::warn!(name = self.part.name(), "{}: {why}", H::SAYS[2]);
         }
     }
 
@@ -152,14 +162,14 @@ where
                     self.asked.taken(known);
                 }
                 if self.silence.take().is_some() {
-                    tracing::info!(route = self.part.route(), "{}", H::SAYS[1]);
+                    tracing::info!(name = self.part.name(), "{}", H::SAYS[1]);
                 }
                 again
             }
             Err(error) => {
                 let why = error.to_string();
                 if self.silence.is_none() {
-                    tracing::warn!(route = self.part.route(), "{}: {why}", H::SAYS[0]);
+                    tracing::warn!(name = self.part.name(), "{}: {why}", H::SAYS[0]);
                 }
                 let since = self.silence.as_ref().map_or(began_at, |silence| silence.since);
                 self.silence = Some(Silence { since, why });

@@ -29,14 +29,13 @@ use weir_core::{
     basis::current::Current,
     batch::decider::Decider,
     deferral::wheel::Ring,
-    limit::{
-        budget::ledger::EmbeddedLedger, pressure::activity_log::EmbeddedActivityLog, route::permits::EmbeddedPermits,
-    },
+    limit::{SharedLimit, budget::ledger::EmbeddedLedger, share::Embedded},
     policy::{Policy, file::parse_policy},
     ports::{Clock as _, embedded::EmbeddedStore},
 };
 use weir_kafka::client::KafkaOptions;
 use weir_oracle::service::EmbeddedServices;
+use weir_redis::OnRedis;
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     lane::{LaneSettings, Task},
@@ -54,7 +53,7 @@ use self::{
 use super::{
     output::{OutputForm, print_json, progress},
     signals,
-    worker::{HttpSetup, LaneEnds, LimitLinks, LimitStores, WaitingEnds, Worker, WorkerLimits, WorkerRoutes},
+    worker::{Connect, HttpSetup, LaneEnds, LimitClients, LimitLinks, WaitingEnds, Worker, WorkerLimits, WorkerRoutes},
 };
 use crate::{
     config::HttpSettings,
@@ -161,7 +160,7 @@ async fn worker(
     // The broker and the store are on this machine.
     let clock = ComparedClock::alone(SystemClock);
     let links = LimitLinks { kafka: &kafka, policy: &policy, clock: &clock, metrics: &metrics, stop: &stop };
-    let limits = WorkerLimits::start(limit_stores(), links).await?;
+    let limits = WorkerLimits::start(InMemory, links).await?;
     let decider = Decider {
         wheel: Some(WHEEL),
         held: limits.held.clone(),
@@ -211,18 +210,32 @@ fn lane_settings() -> LaneSettings {
 }
 
 /// The limits, in memory.
-fn limit_stores() -> LimitStores<EmbeddedLedger, EmbeddedActivityLog, EmbeddedPermits, EmbeddedServices> {
-    let now = || SystemClock.now();
-    let (ledger, permits) = (EmbeddedLedger::new("demo", now), EmbeddedPermits::new("demo", now));
-    let (seen, services) = (ledger.clone(), EmbeddedServices::new("demo", now));
-    LimitStores {
-        ledger: Box::new(move || ledger.clone()),
-        seen_ledger: Box::new(move || seen.clone()),
-        activity_log: EmbeddedActivityLog::new("demo", now),
-        permits: Box::new(move || permits.clone()),
-        services: Box::new(move || services.clone()),
-        holder: "demo".to_owned(),
+struct InMemory;
+
+impl LimitClients for InMemory {
+    type Ledger = EmbeddedLedger;
+    type Services = EmbeddedServices;
+    type Client<L: OnRedis<By = ()>> = Embedded<L>;
+
+    fn ledgers(&self) -> [Connect<EmbeddedLedger>; 2] {
+        let ledger: Connect<EmbeddedLedger> = in_memory("demo");
+        let seen = ledger();
+        [ledger, Box::new(move || seen.clone())]
     }
+
+    fn services(&self, holder: &str) -> Connect<EmbeddedServices> {
+        in_memory(holder)
+    }
+
+    fn of<L: OnRedis<By = ()>>(&self) -> Connect<Embedded<L>> {
+        in_memory("demo")
+    }
+}
+
+/// Gives a limit that nobody else has, to this member.
+fn in_memory<L: SharedLimit>(member: &str) -> Connect<Embedded<L>> {
+    let limit = Embedded::<L>::new(member, || SystemClock.now());
+    Box::new(move || limit.clone())
 }
 
 /// Makes the ends of lanes that read what waits.

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use weir_core::ports::{CommitTable, StoreError};
 use weir_kafka::{client::KafkaOptions, committed};
 use weir_redis::{
-    Absent, OnRedis, Opened, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPermits, RedisPool,
-    RedisRefunds, RedisServices, RedisShare, RedisStats, RedisStore, WhenMissing,
+    Absent, LedgerClock, OnRedis, Opened, RedisCommits, RedisLedger, RedisOptions, RedisPool, RedisRefunds,
+    RedisServices, RedisShare, RedisStats, RedisStore, WhenMissing,
 };
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
@@ -19,13 +19,11 @@ use super::{ask_kafka, patience};
 use crate::{
     cli::{
         assemble, clocks,
-        worker::{Connect, LimitStores},
+        worker::{Connect, LimitClients},
     },
     config::Settings,
     vitals::Nodes,
 };
-
-type RedisLimits = LimitStores<RedisLedger, RedisActivityLog, RedisPermits, RedisServices>;
 
 /// How often a question of HTTP is tried: who asks is told rather than kept waiting.
 const QUERY_TRIES: usize = 3;
@@ -81,26 +79,7 @@ impl OpenRedis {
 
     /// The limits that instances share.
     pub(super) fn limits(self: &Arc<Self>, clock: &ComparedClock<SystemClock>) -> RedisLimits {
-        let (holder, clock) = (assemble::new_epoch(), clocks::of_ledger(clock));
-        let (look, instance) = (&self.look, self.instance.as_str());
-        LimitStores {
-            ledger: self.share(&self.options, instance, Arc::clone(&clock)),
-            seen_ledger: self.share(look, instance, clock),
-            activity_log: RedisActivityLog::new(look, &self.stats, &self.opened, instance),
-            permits: self.share(look, instance, ()),
-            services: self.share(look, &holder, ()),
-            holder,
-        }
-    }
-
-    /// Makes clients of a limit, for this member.
-    fn share<L>(self: &Arc<Self>, options: &Arc<RedisOptions>, member: &str, by: L::By) -> Connect<RedisShare<L>>
-    where
-        L: OnRedis,
-        L::By: Clone + 'static,
-    {
-        let (redis, options, member) = (Arc::clone(self), Arc::clone(options), member.to_owned());
-        Box::new(move || RedisShare::with(&options, &redis.stats, &redis.opened, member.as_str(), by.clone()))
+        RedisLimits { redis: Arc::clone(self), clock: clocks::of_ledger(clock) }
     }
 
     /// Where refunds are applied.
@@ -141,6 +120,43 @@ impl OpenRedis {
             }
         }));
         (status, nodes)
+    }
+}
+
+/// The limits that instances share, in an open keyspace.
+pub(super) struct RedisLimits {
+    redis: Arc<OpenRedis>,
+    clock: LedgerClock,
+}
+
+impl LimitClients for RedisLimits {
+    type Ledger = RedisLedger;
+    type Services = RedisServices;
+    type Client<L: OnRedis<By = ()>> = RedisShare<L>;
+
+    fn ledgers(&self) -> [Connect<RedisLedger>; 2] {
+        let OpenRedis { options, look, instance, .. } = &*self.redis;
+        [options, look].map(|options| self.connect(options, instance, Arc::clone(&self.clock)))
+    }
+
+    fn services(&self, holder: &str) -> Connect<RedisServices> {
+        self.connect(&self.redis.look, holder, ())
+    }
+
+    fn of<L: OnRedis<By = ()>>(&self) -> Connect<RedisShare<L>> {
+        self.connect(&self.redis.look, &self.redis.instance, ())
+    }
+}
+
+impl RedisLimits {
+    /// Makes clients of a limit, for this member.
+    fn connect<L>(&self, options: &Arc<RedisOptions>, member: &str, by: L::By) -> Connect<RedisShare<L>>
+    where
+        L: OnRedis,
+        L::By: Clone + 'static,
+    {
+        let (redis, options, member) = (Arc::clone(&self.redis), Arc::clone(options), member.to_owned());
+        Box::new(move || RedisShare::with(&options, &redis.stats, &redis.opened, member.as_str(), by.clone()))
     }
 }
 

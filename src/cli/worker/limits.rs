@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     limit::{
@@ -19,16 +19,18 @@ use weir_oracle::{
     desk::{ServiceDesk, ServiceKeeper},
     service::Services,
 };
+use weir_redis::OnRedis;
 use weir_worker::{
     budgets::{BudgetKeeper, Budgets},
     clock::{ComparedClock, SystemClock},
     pressure::{AskedTurns, PressureKeeper},
     refresh::Refreshed,
-    routes::{KeeperLinks, RoutesKeeper},
+    routes::HeldRoutes,
+    share::{KeyedKeeper, LimitTask},
 };
 
 use crate::{
-    cli::assemble::START_PATIENCE,
+    cli::assemble::{START_PATIENCE, new_epoch},
     limits::{BudgetsShown, LedgerPool, LimitsDesk},
     metrics::Metrics,
     routes::KafkaRoutes,
@@ -37,18 +39,23 @@ use crate::{
 /// Makes a client of a limit, with connections of its own.
 pub type Connect<T> = Box<dyn Fn() -> T + Send + Sync>;
 
-/// Where instances share limits.
-pub struct LimitStores<L, P, R, S> {
-    /// The ledger of budgets, for leases.
-    pub ledger: Connect<L>,
-    /// The same, for those who look how they stand.
-    pub seen_ledger: Connect<L>,
-    pub activity_log: P,
-    pub permits: Connect<R>,
-    /// The services that ask, for this holder of shares.
-    pub services: Connect<S>,
-    /// A name that no process before had: what that one gave still counts.
-    pub holder: String,
+/// Where instances share limits: in Redis, or in this process.
+pub trait LimitClients {
+    /// Of the ledger of budgets.
+    type Ledger: Share<BudgetTokens> + LooksAtBudgets + 'static;
+    /// Of the services that ask.
+    type Services: Services + 'static;
+    /// Of any other limit.
+    type Client<L: OnRedis<By = ()>>: Share<L> + 'static;
+
+    /// The ledger, for leases; and the same, for those who look how budgets stand.
+    fn ledgers(&self) -> [Connect<Self::Ledger>; 2];
+
+    /// The services, for this holder of shares.
+    fn services(&self, holder: &str) -> Connect<Self::Services>;
+
+    /// Another limit, for this instance.
+    fn of<L: OnRedis<By = ()>>(&self) -> Connect<Self::Client<L>>;
 }
 
 /// What the tasks of limits go by.
@@ -75,9 +82,10 @@ pub struct WorkerLimits {
     pub(super) turns: AskedTurns,
     /// How they stand under the policy in force.
     pub(super) desk: Arc<LimitsDesk>,
-    /// Ends these tasks, once nothing more is taken of their limits: each takes a last turn.
+    /// Ends their tasks, once nothing more is taken of them: each takes a last turn.
     ends: CancellationToken,
-    tasks: JoinSet<()>,
+    /// Closed once all of these have ended.
+    ended: mpsc::Receiver<()>,
 }
 
 impl WorkerLimits {
@@ -85,35 +93,35 @@ impl WorkerLimits {
     ///
     /// # Errors
     /// The log of activity does not answer.
-    pub async fn start<L, P, R, S>(stores: LimitStores<L, P, R, S>, links: LimitLinks<'_>) -> anyhow::Result<Self>
-    where
-        L: Share<BudgetTokens> + LooksAtBudgets + 'static,
-        P: Share<SharedPlaces> + 'static,
-        R: Share<RoutePermits> + 'static,
-        S: Services + 'static,
-    {
-        let LimitStores { ledger, seen_ledger, activity_log, permits, services, holder } = stores;
+    pub async fn start<C: LimitClients>(clients: C, links: LimitLinks<'_>) -> anyhow::Result<Self> {
         let LimitLinks { kafka, policy, clock, metrics, stop } = links;
         let observer = || Arc::<Metrics>::clone(metrics);
-        let (mut tasks, ends) = (JoinSet::new(), CancellationToken::new());
+        let (ends, (running, ended)) = (CancellationToken::new(), mpsc::channel::<()>(1));
+        let spawn = move |task: LimitTask| {
+            let running = running.clone();
+            tokio::spawn(async move {
+                task.await;
+                drop(running);
+            });
+        };
         let (mut keeper, active, pressure) =
-            PressureKeeper::new(activity_log, clock.clone(), policy.value(), observer());
+            PressureKeeper::new(clients.of::<SharedPlaces>()(), clock.clone(), policy.value(), observer());
         keeper.load(START_PATIENCE).await?;
-        tasks.spawn(keeper.run(ends.clone()));
+        spawn(Box::pin(keeper.run(ends.clone())));
 
+        let [ledger, seen_ledger] = clients.ledgers();
         let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), observer());
         tokio::spawn(keeper.run());
 
-        let links = KeeperLinks {
-            policy: policy.value(),
-            routes: Arc::clone(&kafka.routes),
-            offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
-            clock: clock.clone(),
-        };
-        let spawn = |task| drop(tokio::spawn(task));
-        tokio::spawn(RoutesKeeper::new(links, permits, spawn).run(stop.clone()));
+        let offsets = Arc::new(KafkaRoutes(Arc::clone(kafka)));
+        let routes = HeldRoutes { routes: Arc::clone(&kafka.routes), offsets, clock: clock.clone() };
+        let connect = (clients.of::<RoutePermits>(), clock.clone());
+        let keeper = KeyedKeeper::new(routes, policy.value(), connect, spawn.clone());
+        spawn(Box::pin(keeper.run(ends.clone())));
 
-        let (keeper, services) = ServiceKeeper::new(services, &holder, clock.clone(), observer());
+        // A name that no process before had: what that one gave still counts.
+        let holder = new_epoch();
+        let (keeper, services) = ServiceKeeper::new(clients.services(&holder), &holder, clock.clone(), observer());
         tokio::spawn(keeper.run());
 
         let (pressed, routes) = (Some(Arc::clone(&active)), Some(Arc::clone(&kafka.routes)));
@@ -123,21 +131,17 @@ impl WorkerLimits {
         let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
         let desk = LimitsDesk::new(policy, shown, pressure, Arc::clone(&kafka.routes));
         desk.budgets.keep_looking(stop.clone());
-        Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, tasks })
+        Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, ended })
     }
 
     /// Gives back what is left, and once the last requests are answered, which make users active, tells other instances who became active
     /// here last.
     pub(super) async fn close(self, requests: impl Future<Output = ()>) {
-        let Self { budgets, ends, mut tasks, .. } = self;
+        let Self { budgets, ends, mut ended, .. } = self;
         let others = async {
             requests.await;
             ends.cancel();
-            while let Some(ended) = tasks.join_next().await {
-                if let Err(error) = ended {
-                    tracing::warn!("the task of a limit has failed: {error}");
-                }
-            }
+            ended.recv().await;
         };
         tokio::join!(budgets.close(), others);
     }

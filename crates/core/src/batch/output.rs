@@ -121,7 +121,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let decision = self.grounds.decision(record, came.result, fate);
         if let Some(wheel) = self.wheel
             && let Some(to_defer) =
-                self.grounds.to_defer((decision.segment, intent.user), &decision.verdict, self.grounds.now)
+                self.grounds.to_defer((decision.segment, intent.user), (fate, &decision.verdict), self.grounds.now)
         {
             return self.deferred(wheel, came, to_defer);
         }

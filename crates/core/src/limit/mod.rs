@@ -7,7 +7,7 @@ pub mod share;
 
 use std::sync::Arc;
 
-use self::{pressure::Pressure, route::routes::Routes};
+use self::{pressure::Pressure, route::routes::Routes, share::Reference};
 
 /// What a process knows and holds of limits, for its batches to take from. Without its part, a limit of the policy has no effect.
 #[derive(Debug, Clone, Default)]
@@ -19,10 +19,12 @@ pub struct HeldLimits {
 }
 
 /// A limit that instances share, turn by turn ([`share::Share`]).
-pub trait SharedLimit: Send + Sync + 'static {
+pub trait SharedLimit: Sized + Send + Sync + 'static {
     /// Names one of its kind; `()` where there is one alone.
     type Key: Clone + Ord + Send + Sync;
     /// What a member reports in a turn, and wants.
     type Turn: Send + Sync;
     type Reply: Send;
+    /// What its script must equal: one of its kind in memory.
+    type Reference: Reference<Self>;
 }

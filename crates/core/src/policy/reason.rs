@@ -1,55 +1,55 @@
-//! Why intents are not sent: the words for it, and which of these a gate or a limit says.
+//! Why intents are not sent: the words for it, and what a gate or a limit says.
 
 use serde::Serialize;
 
-use crate::basis::words;
+use crate::{basis::words, intent::selection::Action};
 
-words! {
-    /// Why an intent is suppressed.
-    ///
-    /// Later versions may add reasons: ignore unknown ones.
-    #[derive(Serialize, schemars::JsonSchema)]
-    #[serde(rename_all = "snake_case")]
-    pub enum SuppressReason {
-        /// A cap of the user's segment denies it.
-        Cap = "cap",
-        /// A budget of the policy is spent.
-        Budget = "budget",
-        /// This id was approved for this user before.
-        Duplicate = "duplicate",
-        /// A `[[stop]]` of the policy matches it.
-        Stopped = "stopped",
-        /// It is past `expires_at`, or older than the policy's `max_age`.
-        Expired = "expired",
-        /// `not_before` is in the future, and it cannot be deferred until then.
-        TooEarly = "too_early",
-        /// It is in quiet hours in the user's time zone.
-        QuietHours = "quiet_hours",
-        /// Too many users are active, and this one is not (`[pressure]` of the policy).
-        Pressure = "pressure",
-        /// Its route takes no more now (`[[routes]]` of the policy), or it has waited for that for 72 h.
-        Capacity = "capacity",
-        /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
-        Unavailable = "unavailable",
-    }
+/// A line for each: what it is, its word, and why, for people, where no more is known.
+macro_rules! reasons {
+    ($($(#[$of:meta])* $reason:ident = $word:literal, $why:literal;)+) => {
+        words! {
+            /// Why an intent is suppressed.
+            ///
+            /// Later versions may add reasons: ignore unknown ones.
+            #[derive(Serialize, schemars::JsonSchema)]
+            #[serde(rename_all = "snake_case")]
+            pub enum SuppressReason {
+                $($(#[$of])* $reason = $word,)+
+            }
+        }
+
+        impl SuppressReason {
+            /// Why, for people, where no more is known.
+            pub const fn in_words(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $why,)+
+                }
+            }
+        }
+    };
 }
 
-impl SuppressReason {
-    /// Why, for people, where no more is known.
-    pub const fn in_words(self) -> &'static str {
-        match self {
-            Self::Cap => "a cap denies it",
-            Self::Budget => "a budget of the policy is spent",
-            Self::Duplicate => "an intent with this id was approved for this user before",
-            Self::Stopped => "a [[stop]] of the policy matches it",
-            Self::Expired => "its expires_at has come, or it is older than the policy's max_age",
-            Self::TooEarly => "its not_before has not come",
-            Self::QuietHours => "the user is in quiet hours",
-            Self::Pressure => "as many users are active as the policy's [pressure] allows, and this one is not",
-            Self::Capacity => "its route takes no more now, or it has waited for 72 h",
-            Self::Unavailable => "the history is unavailable, and the policy does not wait",
-        }
-    }
+reasons! {
+    /// A cap of the user's segment denies it.
+    Cap = "cap", "a cap denies it";
+    /// A budget of the policy is spent.
+    Budget = "budget", "a budget of the policy is spent";
+    /// This id was approved for this user before.
+    Duplicate = "duplicate", "an intent with this id was approved for this user before";
+    /// A `[[stop]]` of the policy matches it.
+    Stopped = "stopped", "a [[stop]] of the policy matches it";
+    /// It is past `expires_at`, or older than the policy's `max_age`.
+    Expired = "expired", "its expires_at has come, or it is older than the policy's max_age";
+    /// `not_before` is in the future, and it cannot be deferred until then.
+    TooEarly = "too_early", "its not_before has not come";
+    /// It is in quiet hours in the user's time zone.
+    QuietHours = "quiet_hours", "the user is in quiet hours";
+    /// Too many users are active, and this one is not (`[pressure]` of the policy).
+    Pressure = "pressure", "as many users are active as the policy's [pressure] allows, and this one is not";
+    /// Its route takes no more now (`[[routes]]` of the policy), or it has waited for that for 72 h.
+    Capacity = "capacity", "its route takes no more now, or it has waited for 72 h";
+    /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
+    Unavailable = "unavailable", "the history is unavailable, and the policy does not wait";
 }
 
 /// Why an intent goes no further: what a gate or a limit says.
@@ -63,10 +63,8 @@ pub enum GateReason {
     TooEarly,
     /// It is quiet where the user is.
     QuietHours,
-    /// Too many users are active, and this one is not.
-    Pressure,
-    /// Its route takes no more now, and it is not to wait for that.
-    Capacity,
+    /// A limit has nothing for it now: what it says, and what the policy says of that.
+    Limit(SuppressReason, Action),
     /// Its route takes no more now, and it waits for that: the route's place in the policy.
     RouteFull(u32),
     /// A budget is spent: its place in the batch's claim.
@@ -85,8 +83,8 @@ impl GateReason {
             Self::Expired => SuppressReason::Expired,
             Self::TooEarly => SuppressReason::TooEarly,
             Self::QuietHours => SuppressReason::QuietHours,
-            Self::Pressure => SuppressReason::Pressure,
-            Self::Capacity | Self::RouteFull(_) => SuppressReason::Capacity,
+            Self::Limit(word, _) => word,
+            Self::RouteFull(_) => SuppressReason::Capacity,
             // A budget that is known says more than that.
             Self::Budget(_) | Self::BudgetUnavailable | Self::BudgetWaits => SuppressReason::Unavailable,
         }

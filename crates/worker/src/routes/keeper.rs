@@ -1,110 +1,62 @@
-//! The tasks of the routes, as the policy in force has them.
+//! The permits of all routes of the policy in force.
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::current::Current,
-    limit::route::{Route, permits::RoutePermits, routes::Routes},
+    limit::route::{Route, permits::RouteKey, routes::Routes},
     policy::Policy,
-    ports::{Clock, Share},
+    ports::Clock,
 };
 
 use super::{
     LooksAtRoutes,
     learnt::{LastLearnt, Learnt},
     offsets::{LastLook, keep_looking},
-    route_keeper::{RouteKeeper, RouteLinks, TURN_EVERY},
+    route_keeper::HeldPermits,
 };
+use crate::share::{HoldsParts, LimitTask};
 
-#[derive(Clone)]
-pub struct KeeperLinks<C> {
-    pub policy: Arc<Current<Policy>>,
+/// The permits of this process at all routes.
+pub struct HeldRoutes<C> {
     pub routes: Arc<Routes>,
     pub offsets: Arc<dyn LooksAtRoutes>,
     pub clock: C,
 }
 
-/// A task of one route: a part of the process, like the keeper itself.
-pub type RouteTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+impl<C: Clock + Clone + 'static> HoldsParts for HeldRoutes<C> {
+    type Part = HeldPermits;
+    type Rule = Route;
+    type Learnt = LastLearnt;
 
-/// Keeps tasks for each route of the policy in force.
-pub struct RoutesKeeper<F, S, C> {
-    links: KeeperLinks<C>,
-    /// Makes a client for the permits of one route.
-    permits: F,
-    /// Runs a task beside this one.
-    spawn: S,
-    kept: BTreeMap<Arc<str>, KeptRoute>,
-}
-
-/// A route with its tasks; dropped, they end.
-struct KeptRoute {
-    route: Route,
-    learnt: LastLearnt,
-    _stop: DropGuard,
-}
-
-impl<F, P, S, C> RoutesKeeper<F, S, C>
-where
-    F: Fn() -> P,
-    S: Fn(RouteTask),
-    P: Share<RoutePermits> + 'static,
-    C: Clock + Clone + 'static,
-{
-    /// A keeper that keeps nothing yet; `permits` makes a client for each route, and `spawn` runs its tasks.
-    #[must_use]
-    pub const fn new(links: KeeperLinks<C>, permits: F, spawn: S) -> Self {
-        Self { links, permits, spawn, kept: BTreeMap::new() }
+    fn keys(policy: &Policy) -> Vec<(RouteKey, &Route)> {
+        policy.routes.iter().map(|route| (RouteKey::of(route), route)).collect()
     }
 
-    /// Follows the policy until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let clock = self.links.clock.clone();
-        loop {
-            self.follow();
-            if stop.run_until_cancelled(clock.sleep(TURN_EVERY)).await.is_none() {
-                return;
+    fn begin(
+        &self,
+        route: &Route,
+        before: Option<(Route, LastLearnt)>,
+        (run, stop): (&dyn Fn(LimitTask), &CancellationToken),
+    ) -> Option<(HeldPermits, LastLearnt)> {
+        let offsets = match self.offsets.of(route) {
+            Ok(offsets) => offsets,
+            Err(reason) => {
+                tracing::warn!(route = &*route.name, "the route's offsets cannot be looked at: {reason}");
+                return None;
             }
-        }
-    }
-
-    /// Begins to keep routes that are new or have changed, and ends those that are gone.
-    fn follow(&mut self) {
-        let policy = self.links.policy.get();
-        let mut changed = BTreeMap::new();
-        self.kept.retain(|name, kept| {
-            let stays = policy.routes.contains(&kept.route);
-            if !stays {
-                changed.insert(Arc::clone(name), (kept.route.clone(), kept.learnt.load_full()));
-            }
-            stays
-        });
-        for route in &policy.routes {
-            if self.kept.contains_key(&route.name) {
-                continue;
-            }
-            let offsets = match self.links.offsets.of(route) {
-                Ok(offsets) => offsets,
-                Err(reason) => {
-                    tracing::warn!(route = &*route.name, "the route's offsets cannot be looked at: {reason}");
-                    continue;
-                }
-            };
-            let (stop, look) = (CancellationToken::new(), LastLook::default());
-            let state = self.links.routes.state(&route.name);
-            let clock = self.links.clock.clone();
-            let looking = keep_looking(offsets, Arc::clone(&state), clock.clone(), Arc::clone(&look), stop.clone());
-            (self.spawn)(Box::pin(looking));
-            let before = changed.get(&route.name).map(|(before, learnt)| (before, &**learnt));
-            let learnt: LastLearnt = Arc::new(ArcSwap::from_pointee(Learnt::before(route, &state, before)));
-            let links = RouteLinks { permits: (self.permits)(), clock, look, last_learnt: Arc::clone(&learnt) };
-            let keeper = RouteKeeper::new(route, state, links);
-            (self.spawn)(Box::pin(keeper.run(stop.clone())));
-            let kept = KeptRoute { route: route.clone(), learnt, _stop: stop.drop_guard() };
-            self.kept.insert(Arc::clone(&route.name), kept);
-        }
+        };
+        let (state, look, stop) = (self.routes.state(&route.name), LastLook::default(), stop.clone());
+        let looking = keep_looking(offsets, Arc::clone(&state), self.clock.clone(), Arc::clone(&look), stop.clone());
+        // A look that Kafka does not answer holds up nobody's end.
+        run(Box::pin(async move {
+            stop.run_until_cancelled_owned(looking).await;
+        }));
+        let before = before.map(|(rule, learnt)| (rule, learnt.load_full()));
+        let before = before.as_ref().map(|(rule, learnt)| (rule, &**learnt));
+        let learnt: LastLearnt = Arc::new(ArcSwap::from_pointee(Learnt::before(route, &state, before)));
+        Some((HeldPermits::new(route, state, (look, Arc::clone(&learnt))), learnt))
     }
 }
 
@@ -113,7 +65,7 @@ mod tests {
     use std::time::Duration;
 
     use weir_core::{
-        basis::{document::Format, time::Time},
+        basis::{current::Current, document::Format, time::Time},
         limit::route::{
             pace::{Lag, Sample},
             permits::EmbeddedPermits,
@@ -125,6 +77,7 @@ mod tests {
     use crate::{
         clock::SystemClock,
         routes::{AskingBack, Looking, RouteOffsets},
+        share::KeyedKeeper,
     };
 
     /// Offsets that nobody looks at: no task runs.
@@ -169,20 +122,19 @@ mod tests {
             (format!("{EMAIL}service = \"mail\"\n"), false),
         ] {
             let current = Current::new(policy(EMAIL));
-            let (policies, routes) = (Arc::clone(&current), Routes::new());
-            let links = KeeperLinks { policy: policies, routes, offsets: Arc::new(Unseen), clock: SystemClock };
+            let routes = HeldRoutes { routes: Routes::new(), offsets: Arc::new(Unseen), clock: SystemClock };
             let permits = || EmbeddedPermits::new("weir-0", Time::default);
-            let mut keeper = RoutesKeeper::new(links, permits, drop::<RouteTask>);
+            let mut keeper = KeyedKeeper::new(routes, Arc::clone(&current), (permits, SystemClock), drop::<LimitTask>);
             keeper.follow();
-            let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full());
+            let mut learnt = Learnt::clone(&keeper.kept.first_key_value().unwrap().1.learnt.load_full());
             learnt.note_times((20, 2_000));
             (0..60).for_each(|at| _ = turn(&mut learnt, at));
-            keeper.kept["email"].learnt.store(Arc::new(learnt));
+            keeper.kept.first_key_value().unwrap().1.learnt.store(Arc::new(learnt));
             for change in [&changed, &format!("{changed}max_attempts = 4\n")] {
                 current.replace(policy(change));
                 keeper.follow();
             }
-            let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full());
+            let mut learnt = Learnt::clone(&keeper.kept.first_key_value().unwrap().1.learnt.load_full());
             assert_eq!(learnt.mean_ms(), keeps.then_some(100), "{changed}");
             let rate = turn(&mut learnt, 60);
             assert_eq!(rate > 250.0, keeps, "{changed}: {rate}");

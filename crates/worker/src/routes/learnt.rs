@@ -12,7 +12,7 @@ const ENOUGH: u64 = 20;
 
 /// What is learnt of one route, sample by sample.
 #[derive(Debug, Clone)]
-pub(super) struct Learnt {
+pub struct Learnt {
     pub(super) controller: Controller,
     pub(super) signals: DeliverySignals,
     /// Of how many reports that this instance has read there is a mean time, and the mean.
@@ -21,7 +21,7 @@ pub(super) struct Learnt {
 }
 
 /// What a route's task has learnt up to its last sample.
-pub(super) type LastLearnt = Arc<ArcSwap<Learnt>>;
+pub type LastLearnt = Arc<ArcSwap<Learnt>>;
 
 impl Learnt {
     /// Nothing but what was learnt before, where that is of the same delivery.

@@ -12,22 +12,22 @@ use weir_core::{
             Route,
             delivery_signals::Deliveries,
             pace::{Pace, Sample, by_ceiling},
-            permits::{LEASE, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits},
+            permits::{LEASE, MOST, PermitGrant, PermitTurn, RoutePermits},
             routes::{Pool, RouteState},
         },
         share::{Answered, Turns, Unanswered, is_overtaken},
     },
-    ports::{Clock, Share, StoreError},
+    ports::{Clock, StoreError},
 };
 
 use super::{
     learnt::{LastLearnt, Learnt},
     offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
 };
-use crate::share::{AskedTurns, HoldsPart, PoolKeeper, Silence};
+use crate::share::{HoldsPart, Silence};
 
 /// From one turn to the next: at most two a second, but for one that follows a repeated one.
-pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
+const TURN_EVERY: Duration = Duration::from_millis(550);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// So long a lane finds intents that wait until their count is one of intents: it has passed offsets without a record by then, and
 /// the look is a new one.
@@ -41,21 +41,12 @@ const KEPT_PART: u64 = 4;
 /// Who is overtaken for so long shares its name with a process that lives: one that has ended is no member after [`LEASE`].
 const TAKEN_OVER_AFTER: Duration = Duration::from_secs(10);
 
-pub(super) struct RouteLinks<P, C> {
-    pub(super) permits: P,
-    pub(super) clock: C,
-    pub(super) look: LastLook,
-    /// For the task that comes after a change of the policy.
-    pub(super) last_learnt: LastLearnt,
-}
-
-pub(super) type RouteKeeper<P, C> = PoolKeeper<HeldPermits, P, C>;
-
-/// The permits of this process at one route, and what it knows of that.
-pub(super) struct HeldPermits {
+/// The permits of this process at one route, and what it knows of that. The permits of the last turn end with their lease.
+pub struct HeldPermits {
     route: Arc<Route>,
     state: Arc<RouteState>,
     last_look: LastLook,
+    /// For the one that comes after a change of the policy.
     last_learnt: LastLearnt,
     /// When a turn was made last, by the monotonic clock.
     made_at: Duration,
@@ -86,17 +77,14 @@ pub(super) struct HeldPermits {
     reserved: u64,
 }
 
-impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
-    /// Its task. The permits of the last turn end with their lease.
-    pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>) -> Self {
-        let key = RouteKey { route: Arc::clone(&route.name), service: route.service.clone() };
-        let RouteLinks { permits, clock, look, last_learnt } = links;
-        let part = HeldPermits {
+impl HeldPermits {
+    pub(super) fn new(route: &Route, state: Arc<RouteState>, (last_look, last_learnt): (LastLook, LastLearnt)) -> Self {
+        Self {
             route: Arc::new(route.clone()),
             used: used_by_now(&state),
             used_at_look: used_by_now(&state),
             state,
-            last_look: look,
+            last_look,
             learnt: Learnt::clone(&last_learnt.load_full()),
             last_learnt,
             made_at: Duration::ZERO,
@@ -111,12 +99,9 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             went_by: None,
             permits: 0,
             reserved: 0,
-        };
-        Self::of(part, (key, permits), clock, AskedTurns::default())
+        }
     }
-}
 
-impl HeldPermits {
     /// Takes back what lanes have left, also where a turn is made again: what they are given meanwhile must not gather.
     fn withdraw(&mut self, now: Duration) {
         let by_now = used_by_now(&self.state);
@@ -343,7 +328,7 @@ impl HoldsPart for HeldPermits {
         }
     }
 
-    fn route(&self) -> Option<&str> {
+    fn name(&self) -> Option<&str> {
         Some(&self.route.name)
     }
 

@@ -23,11 +23,14 @@ use crate::{
         Route, WhenFull, is_overdue,
         routes::{Pool, RouteKnown, Taken},
     },
-    policy::{GateReason, Mode, Policy},
+    policy::{Action, GateReason, Mode, Policy, SuppressReason},
 };
 
 /// The shortest time after which a suppressed intent may be tried again, in milliseconds: how often permits are granted.
 const AGAIN_MS: i64 = 1_000;
+
+/// Its route takes no more now, and the intent is not to wait for that.
+const NO_CAPACITY: GateReason = GateReason::Limit(SuppressReason::Capacity, Action::Suppress);
 
 /// A record's route, by its place in the policy, and the pool that it may take permits of.
 #[derive(Debug, Clone, Copy)]
@@ -295,7 +298,7 @@ impl FullRoute<'_> {
         let turn_ms = known.and_then(|known| known.measured_wait_ms(hash)).map(bounded);
         let most_ms = known.and_then(|known| known.answers_within_ms(route.network_ms));
         let (reason, wait_ms) = match turn_ms.zip(most_ms) {
-            Some((turn_ms, most_ms)) if turn_ms > most_ms => (GateReason::Capacity, turn_ms),
+            Some((turn_ms, most_ms)) if turn_ms > most_ms => (NO_CAPACITY, turn_ms),
             Some(_) | None => (GateReason::RouteFull(u32::try_from(place).unwrap_or(u32::MAX)), self.expected_ms()),
         };
         Some((reason, Some(now.plus(wait_ms))))
@@ -303,7 +306,7 @@ impl FullRoute<'_> {
 
     /// That an intent is suppressed now, and may be tried again.
     fn suppressed(&self, now: Time) -> GateDenial {
-        (GateReason::Capacity, Some(now.plus(self.expected_ms().max(AGAIN_MS))))
+        (NO_CAPACITY, Some(now.plus(self.expected_ms().max(AGAIN_MS))))
     }
 
     fn expected_ms(&self) -> i64 {

@@ -94,7 +94,8 @@ impl<R: Records> DecidedBatch<'_, R> {
     pub fn to_defer(&self, record: usize, verdict: &Verdict<'_>, now: Time) -> Option<(DeferReason, Time)> {
         let intent = self.asked.gated.intents.decoded[record].as_ref().ok()?;
         let grounds = self.grounds();
-        grounds.to_defer((grounds.segment(self.result(record)), intent.user), verdict, now)
+        let segment = grounds.segment(self.result(record));
+        grounds.to_defer((segment, intent.user), (self.fate(record), verdict), now)
     }
 
     pub fn result(&self, record: usize) -> &GateResult {

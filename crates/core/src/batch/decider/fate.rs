@@ -96,6 +96,14 @@ pub enum Denier {
     Unavailable,
 }
 
+impl Denier {
+    /// What the gate or a limit says.
+    #[inline]
+    pub(crate) const fn reason(self) -> Option<GateReason> {
+        if let Self::Gate((reason, _)) | Self::GateOfKnown((reason, _)) = self { Some(reason) } else { None }
+    }
+}
+
 /// What became of the records of a batch, by what the gate and the store say. Each is found when it is asked for: nothing is allocated
 /// where nobody asks.
 pub(crate) struct Fates {
@@ -214,8 +222,7 @@ impl Fate {
     #[inline]
     pub(crate) fn route(self) -> Option<usize> {
         let (Self::Suppressed(denier, _) | Self::Unanswered { denier: Some(denier), .. }) = self else { return None };
-        let (Denier::Gate((reason, _)) | Denier::GateOfKnown((reason, _))) = denier else { return None };
-        if let GateReason::RouteFull(route) = reason { usize::try_from(route).ok() } else { None }
+        if let Some(GateReason::RouteFull(route)) = denier.reason() { usize::try_from(route).ok() } else { None }
     }
 
     /// What denies it, or in shadow mode would.

@@ -70,7 +70,7 @@ pub(super) trait Limit: Send + Sync + 'static {
         None
     }
 
-    /// Whether what a record took is spent whatever becomes of its batch.
+    /// Whether the tokens that a record took are spent, whatever becomes of its batch: those that are kept of it go back then.
     fn is_spent(&self, _record: usize, _: &Fates) -> bool {
         false
     }

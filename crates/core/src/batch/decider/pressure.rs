@@ -21,7 +21,7 @@ use crate::{
         ActiveBy, PUT_OFF_MS, Pressure, PressureState,
         activity::{ActivityHash, Minute, Seen},
     },
-    policy::GateReason,
+    policy::{GateReason, SuppressReason},
 };
 
 /// The pressure of one batch. What it took and did not use goes back when it is dropped.
@@ -106,7 +106,8 @@ impl Limit for BatchPressure {
                     let others = others.get_or_insert_with(|| others_of(intents, is_of_rule));
                     needs_place = others.get(&user).is_none_or(|first| *first > record);
                     if needs_place {
-                        intents.denials.deny(record, (GateReason::Pressure, Some(at.plus(PUT_OFF_MS))));
+                        let reason = GateReason::Limit(SuppressReason::Pressure, rule.action);
+                        intents.denials.deny(record, (reason, Some(at.plus(PUT_OFF_MS))));
                     }
                 }
             }

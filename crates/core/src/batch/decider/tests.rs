@@ -163,7 +163,10 @@ fn to_defer(decider: &Decider, user: UserHash, suppressed: Suppressed<'_>, now: 
     let (set, eval) = (decider.segments.get(), PolicyEval::new(decider.policy.get(), Arc::default(), now));
     let grounds =
         Grounds { decider, set: &set, eval: &eval, limits: &BatchLimits::default(), names: TakenNames::default(), now };
-    grounds.to_defer((None, user), &Verdict::Suppressed(suppressed), now)
+    let action = decider.policy.get().pressure.as_ref().map(|rule| rule.action).unwrap_or_default();
+    let denial = (GateReason::Limit(suppressed.reason(), action), suppressed.eligible_at);
+    let fate = Fate::Suppressed(Denier::Gate(denial), None);
+    grounds.to_defer((None, user), (fate, &Verdict::Suppressed(suppressed)), now)
 }
 
 #[test]

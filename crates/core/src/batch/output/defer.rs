@@ -3,9 +3,10 @@
 use super::Grounds;
 use crate::{
     basis::{shard::UserHash, time::Time},
-    decision::verdict::{Cause, SuppressReason, Suppressed, Verdict},
+    batch::decider::{Denier, Fate},
+    decision::verdict::{Cause, SuppressReason, Verdict},
     deferral::{DeferReason, Deferral, wheel::rounded},
-    policy::Action,
+    policy::{Action, GateReason},
 };
 
 /// How long an intent is deferred whose history is unavailable, in milliseconds: a minute, and twice as long with each further
@@ -22,10 +23,10 @@ impl Grounds<'_> {
     pub(crate) fn to_defer(
         self,
         (segment, user): (Option<&str>, UserHash),
-        verdict: &Verdict<'_>,
+        (fate, verdict): (Fate, &Verdict<'_>),
         now: Time,
     ) -> Option<(DeferReason, Time)> {
-        let Verdict::Suppressed(Suppressed { cause, eligible_at }) = *verdict else { return None };
+        let Verdict::Suppressed(suppressed) = verdict else { return None };
         let policy = self.eval.policy();
         let cap_defers = |name: &str| {
             let caps = policy.caps_of(segment).list();
@@ -33,20 +34,21 @@ impl Grounds<'_> {
         };
         let budget_defers =
             |name: &str| policy.budgets.iter().any(|of| *of.name == *name && of.when_spent == Action::Defer);
-        let pressure_defers = policy.pressure.as_ref().filter(|rule| rule.action == Action::Defer);
-        let (why, at) = match (cause, &policy.quiet_hours) {
-            (Cause::Plain(SuppressReason::TooEarly), _) => (DeferReason::TooEarly, eligible_at?),
-            (Cause::Plain(SuppressReason::QuietHours), Some(quiet)) if quiet.action == Action::Defer => {
-                (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(user)))
+        let quiet_defers = policy.quiet_hours.as_ref().filter(|quiet| quiet.action == Action::Defer);
+        // Where all would come back at once, they are spread.
+        let spread_ms = match (suppressed.cause, fate.denier().and_then(Denier::reason)) {
+            (Cause::Plain(_), Some(GateReason::TooEarly)) => 0,
+            (Cause::Plain(_), Some(GateReason::QuietHours)) => quiet_defers?.spread_of(user),
+            (Cause::Plain(SuppressReason::Pressure), Some(GateReason::Limit(_, Action::Defer))) => {
+                policy.pressure.as_ref()?.spread_of(user, now)
             }
-            (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
-            (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
-            (Cause::Plain(SuppressReason::Pressure), _) => {
-                (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user, now)))
-            }
+            (Cause::Plain(_), Some(GateReason::Limit(_, Action::Defer))) => 0,
+            (Cause::Cap(cap), _) if cap_defers(cap.name) => 0,
+            (Cause::Budget(budget), _) if budget_defers(budget.name) => 0,
             (Cause::Cap(_) | Cause::Budget(_) | Cause::Plain(_), _) => return None,
         };
-        let due = rounded(at);
+        let why = DeferReason::of(suppressed.reason().as_str().as_bytes())?;
+        let due = rounded(suppressed.eligible_at?.plus(spread_ms));
         let most_ms = policy.defer_max_ms.min(self.decider.limits.deferrable_ms());
         (due <= now.plus(most_ms)).then_some((why, due))
     }

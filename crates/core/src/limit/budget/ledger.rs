@@ -34,10 +34,11 @@ impl SharedLimit for BudgetTokens {
     type Key = BudgetId;
     type Turn = TakeTurn;
     type Reply = TakeAnswer;
+    type Reference = TokenBook;
 }
 
 /// The embedded ledger: budgets in this process. For `weir demo` and tests.
-pub type EmbeddedLedger = Embedded<BudgetTokens, TokenBook>;
+pub type EmbeddedLedger = Embedded<BudgetTokens>;
 
 /// Where it is seen how budgets stand; nothing is taken.
 pub trait LooksAtBudgets: Send {

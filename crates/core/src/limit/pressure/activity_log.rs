@@ -8,13 +8,9 @@ use crate::{
     limit::{
         SharedLimit,
         pressure::activity::{ActivityHash, Minute},
-        share::Embedded,
     },
 };
 pub use book::{Book, USERS_AN_ENTRY};
-
-/// The embedded log of activity: in this process. For `weir demo` and tests.
-pub type EmbeddedActivityLog = Embedded<SharedPlaces, Book>;
 
 /// The places below the maximum: instances share them, and in the same turn tell each other who is active.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +20,7 @@ impl SharedLimit for SharedPlaces {
     type Key = ();
     type Turn = SyncRequest;
     type Reply = SyncReply;
+    type Reference = Book;
 }
 
 /// Users that a turn tells, at most: 1 MiB.

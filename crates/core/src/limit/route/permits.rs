@@ -11,7 +11,11 @@ use std::{sync::Arc, time::Duration};
 pub use book::RouteBook;
 pub use registry::{RegisteredInstance, Registry, ServiceName, Total, mean_us};
 
-use crate::limit::{SharedLimit, route::pace::KeptRates, share::Embedded};
+use crate::limit::{
+    SharedLimit,
+    route::{Route, pace::KeptRates},
+    share::Embedded,
+};
 
 /// How long an instance holds its permits without another turn. A grant counts for so long from when it was made, and may be used
 /// for so long from when it was asked for.
@@ -22,7 +26,7 @@ pub const MOST: u64 = 1_000_000_000_000;
 const RATE_PARTS: f64 = 1_000.0;
 
 /// The embedded permits: in this process. For `weir demo` and tests. No service registers here.
-pub type EmbeddedPermits = Embedded<RoutePermits, RouteBook>;
+pub type EmbeddedPermits = Embedded<RoutePermits>;
 
 #[derive(Debug, Clone, Copy)]
 pub struct RoutePermits;
@@ -31,6 +35,7 @@ impl SharedLimit for RoutePermits {
     type Key = RouteKey;
     type Turn = PermitTurn;
     type Reply = PermitGrant;
+    type Reference = RouteBook;
 }
 
 /// Names a route, and the service whose capacity is its ceiling.
@@ -38,6 +43,12 @@ impl SharedLimit for RoutePermits {
 pub struct RouteKey {
     pub route: Arc<str>,
     pub service: Option<Arc<str>>,
+}
+
+impl RouteKey {
+    pub fn of(route: &Route) -> Self {
+        Self { route: Arc::clone(&route.name), service: route.service.clone() }
+    }
 }
 
 /// One instance's turn for one route: returns what was not used, and takes permits. To be made with the lag of just now. One that is repeated

@@ -22,19 +22,19 @@ pub trait Reference<L: SharedLimit>: Send {
 }
 
 /// References of a limit with a clock, as one member takes its turns at them; clones share them.
-pub struct Embedded<L: SharedLimit, R> {
-    limits: Locked<BTreeMap<L::Key, R>>,
+pub struct Embedded<L: SharedLimit> {
+    limits: Locked<BTreeMap<L::Key, L::Reference>>,
     member: Arc<str>,
     now: Now,
 }
 
-impl<L: SharedLimit, R> Clone for Embedded<L, R> {
+impl<L: SharedLimit> Clone for Embedded<L> {
     fn clone(&self) -> Self {
         Self { limits: self.limits.clone(), member: Arc::clone(&self.member), now: Arc::clone(&self.now) }
     }
 }
 
-impl<L: SharedLimit, R: Reference<L>> Embedded<L, R> {
+impl<L: SharedLimit> Embedded<L> {
     /// Nobody has taken a turn yet; this member takes turns, at the times of this clock.
     pub fn new(member: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
         Self { limits: Locked::default(), member: member.into(), now: Arc::new(now) }
@@ -46,13 +46,13 @@ impl<L: SharedLimit, R: Reference<L>> Embedded<L, R> {
     }
 
     /// Does something with the reference of one of them, at this moment.
-    pub fn with<T>(&self, key: &L::Key, what: impl FnOnce(&mut R, Time) -> T) -> T {
+    pub fn with<T>(&self, key: &L::Key, what: impl FnOnce(&mut L::Reference, Time) -> T) -> T {
         let mut limits = self.limits.lock();
-        what(limits.entry(key.clone()).or_insert_with(|| R::new(key)), (self.now)())
+        what(limits.entry(key.clone()).or_insert_with(|| L::Reference::new(key)), (self.now)())
     }
 }
 
-impl<L: SharedLimit, R: Reference<L>> Share<L> for Embedded<L, R> {
+impl<L: SharedLimit> Share<L> for Embedded<L> {
     async fn turn(&mut self, key: &L::Key, number: TurnNumber, turn: &L::Turn) -> Result<L::Reply, StoreError> {
         self.with(key, |limit, now| limit.turn(&self.member, number, turn, now)).ok_or_else(overtaken)
     }

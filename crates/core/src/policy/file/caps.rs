@@ -25,7 +25,8 @@ pub(super) const EACH: &[(&str, Scope)] = &[("campaign", Scope::SameCampaign)];
 options! {
     SegmentOptions -> Arc<Caps>, "Segment", "One segment." {
         caps: required("`caps`: a list of caps, or caps = \"unlimited\" where nothing is to be counted against its users"),
-            Check { form: Form::Caps(CapOptions::declared), read: caps }, "";
+            Check { form: Form::Caps(CapOptions::declared), read: caps },
+            r#"They must all allow an intent; "unlimited": nothing is counted against its users."#;
     }
     |at| caps.map(Arc::new)
 }

@@ -48,10 +48,9 @@ pub fn schema_text() -> String {
     format!("{root:#}\n")
 }
 
-/// The tables of options in docs/policy.md, by the names that the schema has for them. The page explains the one option of a segment
-/// in words.
+/// The tables of options in docs/policy.md, by the names that the schema has for them.
 pub fn markdown() -> Vec<(&'static str, String)> {
-    tables().into_values().filter(|table| table.name != "Segment").map(|table| (table.name, rows(&table))).collect()
+    tables().into_values().map(|table| (table.name, rows(&table))).collect()
 }
 
 fn rows(table: &DeclaredTable) -> String {

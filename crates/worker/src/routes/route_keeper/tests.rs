@@ -7,15 +7,22 @@ use weir_core::{
     limit::{
         route::{
             pace::{Behind, KeptRates, Lag},
+            permits::RouteKey,
             routes::{RouteKnown, Routes, Taken},
         },
         share::{TurnNumber, overtaken},
     },
     policy::file::parse_policy,
+    ports::Share,
 };
 
 use super::*;
-use crate::clock::tests::VirtualClock;
+use crate::{
+    clock::tests::VirtualClock,
+    share::{AskedTurns, PoolKeeper},
+};
+
+type RouteKeeper<P, C> = PoolKeeper<HeldPermits, P, C>;
 
 /// A store that answers turns so.
 struct Store<F>(F);
@@ -78,9 +85,9 @@ impl Scene {
     }
 
     fn keeper<P: Share<RoutePermits>>(&self, permits: P) -> RouteKeeper<P, VirtualClock> {
-        let (clock, look) = (self.clock.clone(), Arc::clone(&self.look));
         let last_learnt = Arc::new(ArcSwap::from_pointee(Learnt::before(&self.route, &self.state, None)));
-        RouteKeeper::new(&self.route, Arc::clone(&self.state), RouteLinks { permits, clock, look, last_learnt })
+        let part = HeldPermits::new(&self.route, Arc::clone(&self.state), (Arc::clone(&self.look), last_learnt));
+        RouteKeeper::of(part, (RouteKey::of(&self.route), permits), self.clock.clone(), AskedTurns::default())
     }
 
     /// The keeper of a route whose store answers so.

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     history::decide::AdmitVerdict,
     policy::{
+        Action,
         Mode::{self, Enforce, Shadow},
         Unavailable::{Approve, Suppress, Wait},
     },
@@ -32,6 +33,8 @@ const OWN: Says = Says::Answer(AdmitVerdict::Replayed, 0);
 
 const REQUEST: RequestIndex = RequestIndex::next(&[]);
 const QUIET: GateDenial = (GateReason::QuietHours, None);
+const PRESSURE: GateReason = GateReason::Limit(SuppressReason::Pressure, Action::Suppress);
+const CAPACITY: GateReason = GateReason::Limit(SuppressReason::Capacity, Action::Suppress);
 
 fn caps(fallback: Unavailable) -> Disposition {
     Disposition::CheckCaps { request: REQUEST, cap_set: 1, shadowed: None, fallback }
@@ -124,8 +127,8 @@ fn what_the_store_is_not_asked_about_goes_by_the_gate() {
             (denied(GateReason::Expired), Nothing, "suppressed expired +0"),
             (denied(GateReason::TooEarly), Nothing, "suppressed too_early +0"),
             (denied(GateReason::QuietHours), Nothing, "suppressed quiet_hours +0"),
-            (denied(GateReason::Pressure), Nothing, "suppressed pressure +0 is_denied"),
-            (denied(GateReason::Capacity), Nothing, "suppressed capacity +0 is_denied"),
+            (denied(PRESSURE), Nothing, "suppressed pressure +0 is_denied"),
+            (denied(CAPACITY), Nothing, "suppressed capacity +0 is_denied"),
             (denied(GateReason::RouteFull(2)), Nothing, "suppressed capacity +0 waits_for_route is_denied"),
             (denied(GateReason::Budget(0)), Nothing, "suppressed unavailable +0 is_denied"),
             (denied(GateReason::BudgetUnavailable), Nothing, "suppressed unavailable +0 is_denied"),
@@ -174,8 +177,8 @@ fn what_is_looked_up_is_approved_only_if_it_was_approved_before() {
             (spent(Some(Suppress)), DUPLICATE, "suppressed unavailable +0"),
             (spent(Some(Suppress)), DENIED, "suppressed unavailable +0 is_denied"),
             (spent(Some(Suppress)), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
-            (look_up(GateReason::Pressure, None), DENIED, "suppressed pressure +0 is_denied"),
-            (look_up(GateReason::Capacity, None), DENIED, "suppressed capacity +0 is_denied"),
+            (look_up(PRESSURE, None), DENIED, "suppressed pressure +0 is_denied"),
+            (look_up(CAPACITY, None), DENIED, "suppressed capacity +0 is_denied"),
         ],
     );
 }

@@ -1,9 +1,12 @@
 //! Which users may not come in, what that takes of the places, and who is active afterwards.
 
 use super::*;
-use crate::limit::pressure::{
-    ActiveTold, PressureState,
-    activity::{ActivityHash, Minute},
+use crate::{
+    limit::pressure::{
+        ActiveTold, PressureState,
+        activity::{ActivityHash, Minute},
+    },
+    policy::Action,
 };
 
 const RULE: &str = "[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n";
@@ -255,7 +258,7 @@ fn a_replay_is_approved_as_it_was_and_makes_its_user_active() {
     let due = Some(later.now.plus(60_000));
     for result in [asked.result(0), asked.result(1)] {
         let Disposition::LookUp { denial, .. } = result.disposition else { panic!("{result:?}") };
-        assert_eq!(denial, (GateReason::Pressure, due));
+        assert_eq!(denial, (GateReason::Limit(SuppressReason::Pressure, Action::Suppress), due));
     }
     assert_eq!(later.decide_by(&two, read_before()), ["approved", "pressure"]);
     assert_eq!((later.is_active("a"), later.is_active("b")), (true, false));
