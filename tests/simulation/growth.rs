@@ -95,7 +95,8 @@ impl Broker {
 
     /// How many partitions the intents, or what waits, have now.
     pub fn partitions(&self, log: Log) -> i32 {
-        let all = if log == Log::Waiting { WAITING } else { i32::try_from(self.intents.len()).unwrap() };
+        let all =
+            if log == Log::Waiting { WAITING } else { i32::try_from(self.with_records(Log::Input).count()).unwrap() };
         all - self.missing
     }
 
@@ -123,7 +124,7 @@ impl Broker {
         let at_ends = is_first_start || self.env.sabotage() == Sabotage::AddedReadFromEnd;
         let now = self.env.passed();
         for partition in new {
-            let next_offset = if at_ends { self.end_at(log, partition, now) } else { 0 };
+            let next_offset = if at_ends { self.end_at((log, partition), now) } else { 0 };
             self.committed.insert((log, partition), Progress { partition, next_offset });
             if is_first_start {
                 self.skipped.insert(partition, next_offset);

@@ -18,6 +18,7 @@ use super::{
     broker::Out,
     check::{Judge, told},
     env::{Env, lock},
+    rings::Log,
     rules::on_channel,
     sabotage::{About, Sabotage},
     time::wall,
@@ -110,7 +111,7 @@ impl Judge<'_> {
     /// none either.
     fn others_came(&self, load: Load) -> BTreeMap<ActivityHash, Duration> {
         let mut first = BTreeMap::new();
-        for intent in self.world.broker.borrow().intents.iter().flatten() {
+        for intent in self.world.broker.borrow().all(Log::Input) {
             if let Some(ask) = self.asks.get(&intent.first).filter(|ask| !load.applies_to(ask)) {
                 let came: &mut Duration = first.entry(hash(ask)).or_insert(intent.at);
                 *came = intent.at.min(*came);

@@ -26,7 +26,7 @@ use weir_worker::lane::ANSWERS_HOLD;
 
 use super::{
     broker::TRANSACTION_TIMEOUT, env::lock, process::Process, records::Intent, recount, refunds::taken_back,
-    run::World, sabotage::About, store::REFUNDS, time::wall,
+    rings::Log, run::World, sabotage::About, store::REFUNDS, time::wall,
 };
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
@@ -313,9 +313,9 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
 
 /// Applies all refunds.
 async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
-    let logs: Vec<Vec<Arc<Intent>>> = world.refunds.borrow().intents.clone();
+    let records: Vec<Arc<Intent>> = world.refunds.borrow().all(Log::Input).cloned().collect();
     let mut refunds = Vec::new();
-    for record in logs.iter().flatten() {
+    for record in &records {
         if let Some((user, id)) = taken_back(world, record)
             && restorer.wants(user)
         {

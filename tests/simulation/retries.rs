@@ -59,13 +59,12 @@ impl Broker {
     fn write_back(&mut self, approved: &Intent, headers: Vec<Header>) {
         let partition = i32::try_from(approved.key.parse::<u64>().unwrap()).unwrap() % PARTITIONS;
         let (key, value, first) = (approved.key.clone(), approved.value.clone(), approved.first);
-        let at = self.env.passed();
-        let partition_of = &mut self.retries[usize::try_from(partition).unwrap()];
-        let offset = i64::try_from(partition_of.len()).unwrap();
-        let (log, deferral, retry) = (Log::Retries, None, Some((partition, offset)));
-        let record = Intent { log, partition, offset, key, value, at, headers, deferral, first, retry };
+        let (log, at) = (Log::Retries, self.env.passed());
+        let record = self.write((log, partition), None, |offset| {
+            let (deferral, retry) = (None, Some((partition, offset)));
+            Intent { log, partition, offset, key, value, at, headers, deferral, first, retry }
+        });
         self.env.note(|| format!("a delivery has failed: {record:?}"));
-        partition_of.push(Arc::new(record));
     }
 }
 
@@ -118,7 +117,7 @@ impl Judge<'_> {
                 self.broken.push(format!("retry: {what}: {intent:?} went to {to:?} with {headers:?}"));
             }
         }
-        for record in broker.retries.iter().flatten() {
+        for record in broker.all(Log::Retries) {
             let times = ends.get(&(record.partition, record.offset)).copied().unwrap_or(0);
             if times != 1 {
                 self.broken.push(format!("retry: {record:?} ended {times} times"));

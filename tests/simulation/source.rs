@@ -179,22 +179,22 @@ impl SimSource {
         let most = 1 + self.env.index(40);
         let of_ring = matches!(self.log, Log::Ring(_));
         // All others have told their end, and have no more.
-        let partitions: BTreeSet<i32> = broker.with_records(self.log).into_iter().chain(self.unended.clone()).collect();
+        let partitions: BTreeSet<i32> = broker.with_records(self.log).chain(self.unended.clone()).collect();
         for partition in partitions {
             let leader = usize::try_from(partition).unwrap() % LEADERS;
             let is_silent = of_ring && self.answers[leader] > now;
             let is_read = !is_silent && !self.paused.contains(&partition);
             let Some(position) = self.positions.get_mut(&partition).filter(|_| is_read) else { continue };
             let most = most.min(max.saturating_sub(batch.0.len()));
-            for intent in broker.readable(self.log, partition, *position).take(most) {
+            for intent in broker.readable((self.log, partition), *position).take(most) {
                 *position = intent.offset + 1;
                 let told = told(&self.env, intent);
                 batch.0.push(Fetched { intent: Arc::clone(intent), at: now, told });
                 self.ends.remove(&partition);
                 self.unended.insert(partition);
             }
-            if broker.readable(self.log, partition, *position).next().is_none() {
-                self.ends.insert(partition, broker.stable_end(self.log, partition, *position));
+            if broker.readable((self.log, partition), *position).next().is_none() {
+                self.ends.insert(partition, broker.stable_end((self.log, partition), *position));
                 self.unended.remove(&partition);
             }
         }
@@ -336,7 +336,7 @@ impl Source for SimSource {
             return ReadBefore::All;
         }
         let broker = self.broker.borrow();
-        let end = |partition: &i32| (*partition, broker.end_at(self.log, *partition, over));
+        let end = |partition: &i32| (*partition, broker.end_at((self.log, *partition), over));
         ReadBefore::Below(Arc::new(self.positions.keys().map(end).collect()))
     }
 

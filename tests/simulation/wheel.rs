@@ -46,7 +46,7 @@ impl Judge<'_> {
         for Commit { transaction, log, done } in &broker.commits {
             let mut written = written.remove(transaction).unwrap_or_default();
             for (partition, from, to) in done {
-                for offset in broker.records(*log, *partition, *from..*to) {
+                for offset in broker.offsets((*log, *partition), *from..*to) {
                     let times = written.remove(&(*log, *partition, offset)).unwrap_or(0);
                     if times != 1 {
                         self.broken.push(format!("V: {offset} of {log:?} {partition} is done, and in {times} places"));
