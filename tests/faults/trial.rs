@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
 use testkit::{
     kafka::{Consumed, KafkaClient, Record},
     process::Exit,
@@ -15,7 +16,7 @@ use testkit::{
 };
 
 use crate::{
-    catalogue::Promise,
+    catalogue::Case,
     judge::{TrialVerdict, judge},
     load::{Load, LoadRate},
     support::{
@@ -42,30 +43,33 @@ pub const SHORT_SESSION: [(&str, &str); 2] = [
 /// The parameters of a case.
 #[derive(Debug, Clone)]
 pub struct Order {
+    pub case: &'static Case,
     /// How often the fault is to be injected.
     pub times: usize,
     /// Seed of all random choices.
     pub seed: u64,
-    /// The promise to keep.
-    pub promise: Promise,
-    /// How soon new intents must be committed again.
-    pub within: Duration,
-    /// Whether a later one is a failure.
+    /// Whether new intents that are committed later than promised are a failure.
     pub times_count: bool,
     /// Folder for the logs of a failed case.
     pub folder: PathBuf,
 }
 
 /// The findings of a case.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Findings {
     pub verdict: TrialVerdict,
     /// How often the fault was injected.
     pub times: usize,
     /// From each fault's end until new intents are committed.
-    pub back: Vec<Duration>,
+    pub back_ms: Vec<u128>,
     /// Notes for the table.
     pub notes: Vec<String>,
+}
+
+impl Findings {
+    pub fn in_time(&self, case: &Case) -> bool {
+        self.back_ms.iter().all(|back_ms| *back_ms <= u128::from(case.within_s) * 1_000)
+    }
 }
 
 /// The moment a fault ended, and what was published by then.
@@ -86,10 +90,9 @@ pub struct Trial {
     workers: Vec<Worker>,
     load: Option<Load>,
     published: Vec<Sent>,
-    seed: u64,
-    promise: Promise,
-    within: Duration,
-    folder: PathBuf,
+    order: Order,
+    /// How many streams of intents there were.
+    streams: u64,
     judged: bool,
 }
 
@@ -104,10 +107,8 @@ impl Trial {
             workers: Vec::new(),
             load: None,
             published: Vec::new(),
-            seed: order.seed,
-            promise: order.promise,
-            within: order.within,
-            folder: order.folder.clone(),
+            order: order.clone(),
+            streams: 0,
             judged: false,
         }
     }
@@ -131,8 +132,8 @@ impl Trial {
 
     /// Intents that no other stream of this trial has.
     pub fn stream(&mut self) -> impl Iterator<Item = Sent> + Send + 'static {
-        self.seed += 1;
-        workload::stream(self.seed)
+        self.streams += 1;
+        workload::stream(self.order.seed + self.streams)
     }
 
     /// Publishes these intents beside the load, and waits until the brokers have them.
@@ -330,7 +331,7 @@ impl Trial {
             self.unload().context("the load")?;
             bail!("no intents pass {DEADLINE:?} after the fault's end: {done:?} of {:?}", mark.ends);
         }
-        self.findings.back.push(mark.at.elapsed());
+        self.findings.back_ms.push(mark.at.elapsed().as_millis());
         Ok(())
     }
 
@@ -357,8 +358,8 @@ impl Trial {
         let inputs: Vec<Consumed> = gone.into_iter().chain(there).collect();
         self.findings.verdict = judge(&self.scene, &self.published, &inputs);
         self.findings.times = times;
-        let in_time = self.findings.back.iter().all(|back| *back <= self.within);
-        self.judged = in_time && self.findings.verdict.keeps(self.promise);
+        let Order { case, .. } = self.order;
+        self.judged = self.findings.in_time(case) && self.findings.verdict.keeps(case.promise);
         Ok(std::mem::take(&mut self.findings))
     }
 
@@ -387,12 +388,12 @@ impl Drop for Trial {
             return;
         }
         for (number, worker) in self.workers.iter().enumerate() {
-            let kept = std::fs::create_dir_all(&self.folder)
-                .and_then(|()| std::fs::write(self.folder.join(format!("worker-{number}.log")), worker.log()));
+            let kept = std::fs::create_dir_all(&self.order.folder)
+                .and_then(|()| std::fs::write(self.order.folder.join(format!("worker-{number}.log")), worker.log()));
             if let Err(error) = kept {
                 eprintln!("the log of worker {number} is not kept: {error}");
             }
         }
-        eprintln!("     logs are in {}", self.folder.display());
+        eprintln!("     logs are in {}", self.order.folder.display());
     }
 }

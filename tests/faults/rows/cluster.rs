@@ -21,21 +21,13 @@ const SLOTS: u16 = 600;
 
 /// Whether a decision waits for a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waits {
+pub enum Waits {
     No,
     ForOne,
 }
 
-pub fn promoted_at_once(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    promoted(ground, order, Waits::No)
-}
-
-pub fn promoted_after_waiting(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    promoted(ground, order, Waits::ForOne)
-}
-
 /// A replica falls behind, its primary is killed, and the replica takes over without the missing writes.
-fn promoted(ground: &mut Ground, order: &Order, waits: Waits) -> Result<Findings> {
+pub fn promoted(ground: &mut Ground, order: &Order, waits: Waits) -> Result<Findings> {
     let mut trial = plain(ground, order, "promoted")?;
     trial.load_at(0, HEAVY)?;
     let replicas = ("WEIR__REDIS__WAIT_REPLICAS", if waits == Waits::No { "0" } else { "1" });

@@ -121,7 +121,7 @@ impl Paced {
         let before = self.approved_end()?;
         self.trial
             .until("approvals go on", || self.approved_end().is_ok_and(|end| end >= before + i64::from(count)))?;
-        self.trial.findings.back.push(since.elapsed());
+        self.trial.findings.back_ms.push(since.elapsed().as_millis());
         Ok(())
     }
 

@@ -14,16 +14,8 @@ use crate::{
 /// Batches so small that a transaction is nearly always open.
 const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
 
-pub fn frozen_past_its_session(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    frozen(ground, order, Duration::from_secs(8))
-}
-
-pub fn frozen_past_its_transaction(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    frozen(ground, order, Duration::from_secs(20))
-}
-
 /// One worker freezes with a transaction open and wakes beside its successor.
-fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Findings> {
+pub fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Findings> {
     let mut trial = under_load(ground, order, "frozen")?;
     let (zombie, successor) = (trial.start("zombie", &SMALL), trial.start("successor", &SMALL));
     for _ in 0..order.times {

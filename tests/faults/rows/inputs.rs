@@ -124,27 +124,11 @@ fn reasons(trial: &mut Trial) -> Result<()> {
 
 /// The user, shard or campaign that all intents share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Common {
+pub enum Common {
     User,
     FullHistory,
     Shard,
     Campaign,
-}
-
-pub fn one_user(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    crowd(ground, order, Common::User)
-}
-
-pub fn full_history(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    crowd(ground, order, Common::FullHistory)
-}
-
-pub fn one_shard(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    crowd(ground, order, Common::Shard)
-}
-
-pub fn one_campaign(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    crowd(ground, order, Common::Campaign)
 }
 
 fn shape(sent: Sent, common: Common) -> Option<Sent> {
@@ -160,7 +144,7 @@ fn shape(sent: Sent, common: Common) -> Option<Sent> {
 }
 
 /// A batch of 10,000 for one user, shard or campaign. The longest script call is read from the server's slow log.
-fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findings> {
+pub fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findings> {
     let server = RedisServer::start(&["--slowlog-log-slower-than", "2000", "--slowlog-max-len", "10000"])?;
     let mut trial = on(ground, order, "crowd", vec![server.url()])?;
     for _ in 0..order.times {

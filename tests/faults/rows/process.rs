@@ -14,20 +14,8 @@ use crate::{
 /// Intents published before a case begins, so that batches are full from the start.
 const BACKLOG: usize = 2_000;
 
-pub fn killed_before_produce(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    killed_at(ground, order, Api::Produce, Moment::Request)
-}
-
-pub fn killed_before_commit(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    killed_at(ground, order, Api::EndTransaction, Moment::Request)
-}
-
-pub fn killed_after_commit(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    killed_at(ground, order, Api::EndTransaction, Moment::Reply)
-}
-
 /// The tap kills the worker at the request; its successor starts at once, as under a supervisor.
-fn killed_at(ground: &mut Ground, order: &Order, api: Api, moment: Moment) -> Result<Findings> {
+pub fn killed_at(ground: &mut Ground, order: &Order, api: Api, moment: Moment) -> Result<Findings> {
     let mut trial = tapped(ground, order, "killed-at")?;
     trial.load(BACKLOG)?;
     let mut worker = trial.start_ready("victim", &SHORT_SESSION)?;

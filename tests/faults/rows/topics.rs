@@ -195,7 +195,7 @@ fn caught_up(trial: &mut Trial, worker: usize) -> Result<()> {
         !ends.is_empty() && committed == ends.into_iter().map(Some).collect::<Vec<_>>()
     })?;
     trial.until_of(worker, "no lag is left", |worker| metric(worker, "weir_lag_records", "") == Some(0.0))?;
-    trial.findings.back.push(since.elapsed());
+    trial.findings.back_ms.push(since.elapsed().as_millis());
     Ok(())
 }
 
