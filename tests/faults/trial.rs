@@ -9,11 +9,14 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use testkit::{
+    clock::ProcessClock,
     kafka::{Consumed, KafkaClient, Record},
     process::Exit,
     wait_for,
     worker::Worker,
 };
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
 use crate::{
     catalogue::Case,
@@ -39,6 +42,14 @@ pub const SHORT_SESSION: [(&str, &str); 2] = [
     ("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "3000"),
     ("WEIR__KAFKA__PROPERTIES__HEARTBEAT_INTERVAL_MS", "300"),
 ];
+
+/// The same, and batches so small that a transaction is nearly always open.
+pub const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
+
+/// The time, in milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    SystemClock.now().millis()
+}
 
 /// The parameters of a case.
 #[derive(Debug, Clone)]
@@ -185,9 +196,23 @@ impl Trial {
         Ok(())
     }
 
+    /// Ends the load, and waits until all intents are decided.
+    pub fn drain(&mut self) -> Result<()> {
+        self.unload()?;
+        self.scene.wait_until_drained();
+        Ok(())
+    }
+
     /// Starts a worker; returns its number.
     pub fn start(&mut self, instance: &str, env: &[(&str, &str)]) -> usize {
         let worker = self.scene.worker_with(instance, env);
+        self.workers.push(worker);
+        self.workers.len() - 1
+    }
+
+    /// The same by a clock, with a short session.
+    pub fn start_by(&mut self, instance: &str, clock: &ProcessClock) -> usize {
+        let worker = self.scene.worker_by(instance, clock, &SHORT_SESSION);
         self.workers.push(worker);
         self.workers.len() - 1
     }

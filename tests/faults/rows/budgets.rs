@@ -99,8 +99,7 @@ impl Prepaid {
 
 /// Checks that no budget was exceeded, and that all of them were spent.
 fn judged(mut trial: Trial, times: usize, Prepaid { least, limit }: Prepaid) -> Result<Findings> {
-    trial.unload()?;
-    trial.scene.wait_until_drained();
+    trial.drain()?;
     let spent = spent(&trial)?;
     let rate = fullest(&spent["rate"], RATE_WINDOW_MS);
     let prepaid = sum(&spent["prepaid"]);

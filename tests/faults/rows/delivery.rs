@@ -1,5 +1,4 @@
 //! Routes while something breaks: their lag, the consumer group, the service, the lanes of what waits. Row 37.
-#![expect(clippy::disallowed_methods, reason = "what is approved is compared with the case's own time")]
 
 mod edits;
 mod service;
@@ -22,7 +21,7 @@ use crate::{
         POLICY, Scene,
         http::{address, get},
     },
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
+    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, SMALL, Trial, now_ms},
 };
 
 const AHEAD: Duration = Duration::from_secs(5);
@@ -33,12 +32,6 @@ const RATE: u32 = 300;
 const FLOOR: f64 = RATE as f64 / 100.0;
 /// What weir takes at once when a case ends.
 const ENOUGH: u32 = 5_000;
-/// Batches so small that a transaction is nearly always open.
-const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
-
-fn now_ms() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
-}
 
 /// A case where all intents have one route.
 struct Paced {

@@ -4,21 +4,16 @@ use std::{collections::HashMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::{
-    kafka::Record,
-    redis::{RedisCluster, RedisServer},
-};
-use weir_core::ports::Clock;
-use weir_worker::clock::SystemClock;
+use testkit::{kafka::Record, redis::RedisServer};
 
-use super::{on, plain};
+use super::{on, pause, plain};
 use crate::{
     ground::Ground,
     support::{
         Decision, POLICY, header,
         outcome::{CASE, intent},
     },
-    trial::{Findings, Order, Trial},
+    trial::{Findings, Order, Trial, now_ms},
 };
 
 const STALL: Duration = Duration::from_secs(12);
@@ -33,55 +28,40 @@ const WINDOW_MS: i64 = 8_000;
 const ONE_CAP: &str =
     "[segments.staff]\ncaps = [{ name = \"brief\", limit = 1, window = \"8s\", channel = \"stall\" }]";
 
-fn now_ms() -> i64 {
-    SystemClock.now().millis()
+/// A step of a stall.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Begin,
+    End,
 }
 
-/// The part that does not answer for a while.
-enum Silent<'g> {
-    /// The nodes of a cluster, which drop requests that were given up meanwhile.
-    Paused(&'g RedisCluster),
-    /// A server, which executes the requests sent meanwhile when it wakes.
-    Frozen(Box<RedisServer>),
-}
-
-impl Silent<'_> {
-    fn begin(&mut self) -> Result<()> {
-        match self {
-            Self::Paused(cluster) => {
-                for node in cluster.primaries()? {
-                    let stall_ms = STALL.as_millis().to_string();
-                    cluster.node(node).query::<()>(&["CLIENT", "PAUSE", &stall_ms, "ALL"])?;
-                }
-            }
-            Self::Frozen(redis) => redis.freeze(),
-        }
-        Ok(())
-    }
-
-    fn end(&mut self) {
-        match self {
-            // The pause ends by itself.
-            Self::Paused(_) => {}
-            Self::Frozen(redis) => redis.thaw(),
-        }
-    }
-}
-
+/// The nodes of a cluster drop requests that were given up meanwhile.
 pub fn paused(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let trial = plain(ground, order, "paused-past-expiry")?;
-    stalls(trial, order, Silent::Paused(ground.cluster()?))
+    let cluster = ground.cluster()?;
+    stalls(trial, order, |step| match step {
+        Step::Begin => pause(cluster, STALL),
+        // The pause ends by itself.
+        Step::End => Ok(()),
+    })
 }
 
+/// A server executes the requests that were sent meanwhile when it wakes.
 pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let redis = RedisServer::start::<&str>(&[])?;
+    let mut redis = RedisServer::start::<&str>(&[])?;
     let trial = on(ground, order, "frozen-past-expiry", vec![redis.url()])?;
-    stalls(trial, order, Silent::Frozen(Box::new(redis)))
+    stalls(trial, order, |step| {
+        match step {
+            Step::Begin => redis.freeze(),
+            Step::End => redis.thaw(),
+        }
+        Ok(())
+    })
 }
 
 /// Under load, intents are published that expire within the stall, and sends to users whose cap's window ends within it;
 /// right after the stall each of those users gets another intent.
-fn stalls(mut trial: Trial, order: &Order, mut redis: Silent<'_>) -> Result<Findings> {
+fn stalls(mut trial: Trial, order: &Order, mut stall: impl FnMut(Step) -> Result<()>) -> Result<Findings> {
     trial.scene.write_policy(&POLICY.replace(NO_CAPS, ONE_CAP));
     trial.load(0)?;
     let worker = trial.start_ready("stalled", &[])?;
@@ -91,17 +71,16 @@ fn stalls(mut trial: Trial, order: &Order, mut redis: Silent<'_>) -> Result<Find
             let one = |number: usize| one(&format!("{kind} {time} {number}"), from + number, expires_at);
             trial.kafka.publish(&trial.scene.topic("intents"), (0..EACH).map(one))
         };
-        redis.begin()?;
+        stall(Step::Begin)?;
         publish(&trial, "expires", 3_000, Some(now_ms() + LIVE_MS))?;
         publish(&trial, "window", 3_000 + EACH, None)?;
         trial.live(worker, STALL)?;
-        redis.end();
+        stall(Step::End)?;
         let mark = trial.over()?;
         publish(&trial, "again", 3_000 + EACH, None)?;
         trial.back(&mark)?;
     }
-    trial.unload()?;
-    trial.scene.wait_until_drained();
+    trial.drain()?;
     by_true_time(&mut trial)?;
     trial.finish(order.times)
 }

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{plain, under_load};
+use super::{pause, plain, under_load};
 use crate::{
     ground::Ground,
     support::http::metric,
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION},
+    trial::{Findings, Order, PARTITIONS, SMALL},
 };
-
-/// Batches so small that a transaction is nearly always open.
-const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
 
 /// One worker freezes with a transaction open and wakes beside its successor.
 pub fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Findings> {
@@ -69,17 +66,14 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// Redis does not answer for longer than the poll interval.
 pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const INTERVAL_MS: &str = "6000";
-    const PAUSE_MS: u64 = 12_000;
+    const PAUSE: Duration = Duration::from_secs(12);
     let mut trial = under_load(ground, order, "stalled")?;
     let worker = trial.start_ready("stalled", &[("WEIR__KAFKA__PROPERTIES__MAX_POLL_INTERVAL_MS", INTERVAL_MS)])?;
     trial.decided(500)?;
     let rebalances = metric(trial.worker(worker), "weir_rebalances_total", "");
     for _ in 0..order.times {
-        let cluster = ground.cluster()?;
-        for node in cluster.primaries()? {
-            cluster.node(node).query::<()>(&["CLIENT", "PAUSE", &PAUSE_MS.to_string(), "ALL"])?;
-        }
-        trial.live(worker, Duration::from_millis(PAUSE_MS))?;
+        pause(ground.cluster()?, PAUSE)?;
+        trial.live(worker, PAUSE)?;
         trial.comes_back()?;
     }
     let after = metric(trial.worker(worker), "weir_rebalances_total", "");

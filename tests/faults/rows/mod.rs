@@ -20,11 +20,14 @@ pub mod sources;
 pub mod topics;
 pub mod wheel;
 
+use std::time::Duration;
+
 use anyhow::Result;
+use testkit::redis::RedisCluster;
 
 use crate::{
     ground::Ground,
-    support::{POLICY, Scene},
+    support::{POLICY, Scene, model::Sent},
     trial::{Order, PARTITIONS, Trial},
 };
 
@@ -46,6 +49,18 @@ fn on(ground: &mut Ground, order: &Order, name: &str, redis: Vec<String>) -> Res
     let kafka = ground.kafka()?.client().clone();
     let scene = Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY);
     Ok(Trial::new(order, &kafka, scene))
+}
+
+/// No primary answers for so long.
+fn pause(cluster: &RedisCluster, length: Duration) -> Result<()> {
+    let length_ms = length.as_millis().to_string();
+    let pause = |node| cluster.node(node).query::<()>(&["CLIENT", "PAUSE", &length_ms, "ALL"]);
+    cluster.primaries()?.into_iter().try_for_each(pause)
+}
+
+/// A send of a campaign.
+fn send(id: String, user: u64, campaign: String) -> Sent {
+    Sent { id, user, channel: None, category: None, campaign: Some(campaign), cost: 1, not_before_ms: None }
 }
 
 /// The same, where workers reach the broker through its tap.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::redis::RedisCluster;
 use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
 
-use super::{lost::table_node, plain};
+use super::{lost::table_node, plain, send};
 use crate::{
     ground::Ground,
     support::{Decision, SEGMENTS, approval, http::metric, model::Sent},
@@ -92,15 +92,7 @@ fn sends(trial: &mut Trial, users: &[u64], name: &str, places: Range<usize>) -> 
         for &user in users {
             let campaign = format!("{name}-{}", trial.numbers.below(CAMPAIGNS));
             let id = format!("{name}-{user}-{place}");
-            sends.push(Sent {
-                id,
-                user,
-                channel: None,
-                category: None,
-                campaign: Some(campaign),
-                cost: 1,
-                not_before_ms: None,
-            });
+            sends.push(send(id, user, campaign));
         }
     }
     sends

@@ -1,6 +1,5 @@
 //! Deferred intents while something breaks. Row 34. Workers and their Redis have a clock that the case moves; the brokers have the
 //! true one.
-#![expect(clippy::disallowed_methods, reason = "what is released is compared with the case's own time")]
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,17 +13,13 @@ use testkit::{
 use crate::{
     ground::Ground,
     support::{POLICY, Scene, http::metric, model::Sent},
-    trial::{Findings, Mark, Order, PARTITIONS, SHORT_SESSION, Trial},
+    trial::{Findings, Mark, Order, PARTITIONS, Trial, now_ms},
 };
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 /// The furthest that an intent is deferred.
 const FURTHEST_MS: i64 = 150 * MINUTE_MS;
-
-fn true_ms() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
-}
 
 /// A case whose time is moved.
 struct Lapse {
@@ -53,19 +48,17 @@ impl Lapse {
     }
 
     fn now_ms(&self) -> i64 {
-        true_ms() + self.ahead_ms
+        now_ms() + self.ahead_ms
     }
 
     fn advance(&mut self, by_ms: i64) -> Result<()> {
         self.ahead_ms += by_ms;
-        self.steps.push((true_ms(), self.ahead_ms));
+        self.steps.push((now_ms(), self.ahead_ms));
         self.clock.set(self.ahead_ms / 1000)
     }
 
     fn start(&mut self, instance: &str) -> usize {
-        let clock = self.clock.env();
-        let env = clock.iter().map(|(name, value)| (*name, value.as_str()));
-        self.trial.start(instance, &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>())
+        self.trial.start_by(instance, &self.clock)
     }
 
     /// Publishes so many intents; every fourth may be sent only between these times from now.
@@ -213,9 +206,8 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const AHEAD_MS: i64 = 4 * MINUTE_MS;
     let mut lapse = Lapse::new(ground, order, "wheel-clock", 1)?;
     let own = lapse.moved.clock(0)?;
-    let env = own.env();
-    let env = env.iter().map(|(name, value)| (*name, value.as_str()));
-    let worker = lapse.trial.start_ready("ahead", &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>())?;
+    let worker = lapse.trial.start_by("ahead", &own);
+    lapse.trial.ready(worker)?;
     for _ in 0..order.times {
         lapse.publish(400, (10 * MINUTE_MS, 11 * MINUTE_MS))?;
         lapse.trial.scene.wait_until_drained();

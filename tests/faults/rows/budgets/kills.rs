@@ -116,8 +116,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     trial.comes_back()?;
     wait_spent(&trial, ground.cluster()?, PREPAID_LIMIT)?;
-    trial.unload()?;
-    trial.scene.wait_until_drained();
+    trial.drain()?;
     let spent = spent(&trial)?;
     for number in with_totals {
         let approved = spent.get(&format!("kills of {:?}", campaign(number))).map_or(0, |spent| sum(spent));

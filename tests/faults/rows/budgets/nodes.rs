@@ -9,7 +9,7 @@ use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 use super::{BUDGETS, OFFERED, PREPAID_LIMIT, Prepaid, fullest, judged, spent, sum};
 use crate::{
     ground::Ground,
-    rows::{lost::rebuild, on, plain},
+    rows::{lost::rebuild, on, plain, send},
     support::{POLICY, http::metric, model::Sent},
     trial::{Findings, Order, SHORT_SESSION, Trial},
 };
@@ -63,8 +63,7 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let args: Vec<&str> = given.iter().flat_map(|given| ["--budget-used", given.as_str()]).collect();
     rebuild(&folder, &args, 0)?;
     trial.comes_back()?;
-    trial.unload()?;
-    trial.scene.wait_until_drained();
+    trial.drain()?;
     let spent = spent(&trial)?;
     for (campaign, used) in used_before {
         let all = used + spent.get(&format!("totals of \"{campaign}\"")).map_or(0, |spent| sum(spent));
@@ -82,16 +81,7 @@ pub(super) fn of_autumn(numbers: Range<u64>) -> Vec<Sent> {
 
 /// Sends of a campaign, each of a user of its own, whom the load does not have.
 pub(super) fn sends_of(campaign: &str, numbers: Range<u64>) -> Vec<Sent> {
-    let sent = |number: u64| Sent {
-        id: format!("{campaign}-{number}"),
-        user: 10_000 + number,
-        channel: None,
-        category: None,
-        campaign: Some(campaign.to_owned()),
-        cost: 1,
-        not_before_ms: None,
-    };
-    numbers.map(sent).collect()
+    numbers.map(|number| send(format!("{campaign}-{number}"), 10_000 + number, campaign.to_owned())).collect()
 }
 
 /// Deletes all that was published and approved so far, as retention does.
@@ -119,8 +109,7 @@ pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut worker = trial.start_ready("only", &SHORT_SESSION)?;
     wait_spent(&trial, &cluster, limit)?;
     for _ in 0..order.times {
-        trial.unload()?;
-        trial.scene.wait_until_drained();
+        trial.drain()?;
         let node = node_of(&cluster, &id("prepaid"))?;
         let saved = cluster.cli(node, &["SAVE"])?;
         ensure!(saved.trim() == "OK", "SAVE: {saved}");
@@ -226,8 +215,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
         cluster.wait_whole()?;
     }
     trial.decided(3_000)?;
-    trial.unload()?;
-    trial.scene.wait_until_drained();
+    trial.drain()?;
     let most = fullest(spent(&trial)?.get(&long).map(Vec::as_slice).unwrap_or_default(), LONG_WINDOW_MS);
     ensure!(most <= LONG_LIMIT, "{most} of {LONG_LIMIT} in ten minutes");
     ensure!(most * 100 >= LONG_LIMIT * 90, "{most} of {LONG_LIMIT} in ten minutes: the budget was hardly spent");

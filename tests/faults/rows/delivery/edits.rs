@@ -2,11 +2,11 @@
 
 use anyhow::{Result, ensure};
 
-use super::{DELIVERS, ENOUGH, Paced, RATE, SMALL};
+use super::{DELIVERS, ENOUGH, Paced, RATE};
 use crate::{
     ground::Ground,
     support::POLICY,
-    trial::{Findings, Order},
+    trial::{Findings, Order, SMALL},
 };
 
 /// Of two workers one is killed, again and again, while more comes than delivery takes, at times all at once. Meanwhile the route waits,
