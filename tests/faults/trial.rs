@@ -23,7 +23,7 @@ use crate::{
     judge::{TrialVerdict, judge},
     load::{Load, LoadRate},
     support::{
-        Scene, http,
+        POLICY, Scene, http,
         model::Sent,
         outcome::case,
         workload::{self, Numbers},
@@ -108,10 +108,10 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// A case on this scene, without load and workers yet.
-    pub fn new(order: &Order, kafka: &KafkaClient, scene: Scene) -> Self {
+    /// A case on these servers, without load and workers yet.
+    pub fn new(order: &Order, kafka: &KafkaClient, redis: Vec<String>, name: &str) -> Self {
         Self {
-            scene,
+            scene: Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY),
             kafka: kafka.clone(),
             numbers: Numbers(order.seed),
             findings: Findings::default(),
@@ -214,11 +214,6 @@ impl Trial {
     pub fn start_by(&mut self, instance: &str, clock: &ProcessClock) -> usize {
         let worker = self.scene.worker_by(instance, clock, &SHORT_SESSION);
         self.workers.push(worker);
-        self.workers.len() - 1
-    }
-
-    /// The number of the worker that was started last.
-    pub fn last(&self) -> usize {
         self.workers.len() - 1
     }
 
@@ -364,6 +359,19 @@ impl Trial {
     pub fn comes_back(&mut self) -> Result<()> {
         let mark = self.over()?;
         self.back(&mark)
+    }
+
+    /// The fault is over now: waits until this worker is ready, and some more intents are committed.
+    pub fn works_again(&mut self, worker: usize) -> Result<()> {
+        let mark = self.over()?;
+        self.ready(worker)?;
+        self.publish_some(200)?;
+        self.back(&mark)
+    }
+
+    /// Waits until as many decisions are there as intents were published beside the load.
+    pub fn all_decided(&self) -> Result<()> {
+        self.until("all is decided", || self.scene.every_decision().len() >= self.published.len())
     }
 
     pub fn note(&mut self, note: impl Into<String>) {

@@ -15,13 +15,14 @@ use testkit::{
 
 pub use self::edits::killed_over_edits;
 use self::service::Instance;
+use super::plain;
 use crate::{
     ground::Ground,
     support::{
-        POLICY, Scene,
+        POLICY,
         http::{address, get},
     },
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, SMALL, Trial, now_ms},
+    trial::{Findings, Order, SHORT_SESSION, SMALL, Trial, now_ms},
 };
 
 const AHEAD: Duration = Duration::from_secs(5);
@@ -42,12 +43,10 @@ struct Paced {
 impl Paced {
     /// The route has these further lines.
     fn new(ground: &mut Ground, order: &Order, name: &str, more: &str) -> Result<Self> {
-        let redis = ground.cluster()?.nodes();
-        let kafka = ground.kafka()?.client().clone();
-        let mut scene = Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY);
-        scene.wait_for_routes(&["all"]);
-        let group = scene.topic("delivery");
-        let paced = Self { trial: Trial::new(order, &kafka, scene), group };
+        let mut trial = plain(ground, order, name)?;
+        trial.scene.wait_for_routes(&["all"]);
+        let group = trial.scene.topic("delivery");
+        let paced = Self { trial, group };
         paced.route(more);
         Ok(paced)
     }
@@ -130,21 +129,12 @@ impl Paced {
         })
     }
 
-    /// Publishes some more, which have to be committed.
-    fn is_back(&mut self, worker: usize) -> Result<()> {
-        let mark = self.trial.over()?;
-        self.trial.ready(worker)?;
-        self.trial.publish_some(200)?;
-        self.trial.back(&mark)
-    }
-
     /// Ends the load, lets all that waits be decided, and gives when intents were approved.
     fn settle(&mut self) -> Result<Approvals> {
         self.trial.unload()?;
         self.route(&format!("rate = {ENOUGH}"));
         let _delivery = self.delivery(ENOUGH)?;
-        let all = self.trial.published();
-        self.trial.until("all is decided", || self.trial.scene.every_decision().len() >= all)?;
+        self.trial.all_decided()?;
         let approved = self.trial.scene.slim_output("approved");
         // Kafka's client sets the time of a record when it is produced.
         Ok(Approvals(approved.iter().filter_map(|record| record.timestamp_ms).collect()))
@@ -297,7 +287,7 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.freeze_within_a_transaction(zombie)?;
         paced.trial.live(successor, Duration::from_secs(8))?;
         paced.trial.worker(zombie).thaw();
-        paced.is_back(zombie)?;
+        paced.trial.works_again(zombie)?;
         for worker in [zombie, successor] {
             paced.trial.live(worker, Duration::ZERO)?;
         }
@@ -329,7 +319,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.until("the worker is killed", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
         paced.trial.worker(worker).kill();
         worker = paced.trial.start("victim", &SMALL);
-        paced.is_back(worker)?;
+        paced.trial.works_again(worker)?;
     }
     paced.settle()?;
     paced.trial.finish(order.times)
@@ -347,13 +337,12 @@ pub fn aborted(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.freeze_within_a_transaction_of(worker, &["waiting-all"])?;
         paced.trial.worker(worker).kill();
         worker = paced.trial.start(&format!("victim-{time}"), &SMALL);
-        paced.is_back(worker)?;
+        paced.trial.works_again(worker)?;
         paced.emptied(worker)?;
         paced.abort_waiting()?;
         paced.emptied(worker)?;
         paced.trial.publish_some(200)?;
-        let all = paced.trial.published();
-        paced.trial.until("what came then is decided", || paced.trial.scene.every_decision().len() >= all)?;
+        paced.trial.all_decided()?;
     }
     let decided = paced.trial.scene.every_decision();
     let guessed = decided.iter().find(|(_, decision)| !["approved", "cap"].contains(&decision.reason()));

@@ -12,8 +12,8 @@ use super::plain;
 use crate::{
     ground::Ground,
     load::LoadRate,
-    support::{POLICY, Scene, model::Sent},
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
+    support::model::Sent,
+    trial::{Findings, Order, SHORT_SESSION, Trial},
 };
 
 /// The broker's disk.
@@ -37,8 +37,7 @@ const ABORTED: i32 = 6;
 pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let redis = ground.cluster()?.nodes();
     let mut kafka = Kafka::start_on_small_disk(DISK_MIB)?;
-    let client = kafka.client().clone();
-    let mut trial = Trial::new(order, &client, Scene::on(client.clone(), redis, "disk-full", PARTITIONS, POLICY));
+    let mut trial = Trial::new(order, kafka.client(), redis, "disk-full");
     trial.load(0)?;
     let worker = trial.start_ready("only", &[])?;
     for _ in 0..order.times {

@@ -27,8 +27,8 @@ use testkit::redis::RedisCluster;
 
 use crate::{
     ground::Ground,
-    support::{POLICY, Scene, model::Sent},
-    trial::{Order, PARTITIONS, Trial},
+    support::model::Sent,
+    trial::{Order, Trial},
 };
 
 /// A case on the one broker and the Redis Cluster.
@@ -46,9 +46,7 @@ fn under_load(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
 
 /// A case on the one broker and its own Redis.
 fn on(ground: &mut Ground, order: &Order, name: &str, redis: Vec<String>) -> Result<Trial> {
-    let kafka = ground.kafka()?.client().clone();
-    let scene = Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY);
-    Ok(Trial::new(order, &kafka, scene))
+    Ok(Trial::new(order, ground.kafka()?.client(), redis, name))
 }
 
 /// No primary answers for so long.

@@ -21,10 +21,11 @@ const SIZES: (&str, &str) = ("max.message.bytes", "9000000");
 const CLEANER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// After the worker ended with the error and the cause was removed, its successor continues.
-fn resumed(trial: &mut Trial) -> Result<()> {
+fn resumed(trial: &mut Trial) -> Result<usize> {
     let next = trial.start("only", &[]);
     trial.comes_back()?;
-    trial.live(next, Duration::ZERO)
+    trial.live(next, Duration::ZERO)?;
+    Ok(next)
 }
 
 /// An output topic is deleted before anything is in it.
@@ -54,9 +55,8 @@ pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let denial = ground.kafka()?.deny_writing(&approved)?;
         trial.ends(worker, 1, &["grant WRITE"])?;
         denial.lift()?;
-        resumed(&mut trial)?;
-        let last = trial.last();
-        trial.stop(last)?;
+        let next = resumed(&mut trial)?;
+        trial.stop(next)?;
     }
     let _last = trial.start("only", &[]);
     trial.note("exit 1 with the right to grant");
@@ -79,10 +79,9 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         trial.publish_large(&format!("{time} dead"), 100_000)?;
         trial.ends(worker, 1, &["max.message.bytes", &dead])?;
         trial.kafka.configure_topic(&dead, &[SIZES])?;
-        resumed(&mut trial)?;
+        let next = resumed(&mut trial)?;
         trial.kafka.configure_topic(&approved, &[SIZES])?;
-        let last = trial.last();
-        trial.stop(last)?;
+        trial.stop(next)?;
     }
     let _last = trial.start("only", &[]);
     trial.note("a dead letter `too_large`; if that does not fit either, exit 1 with the setting");

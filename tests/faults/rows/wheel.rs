@@ -10,10 +10,11 @@ use testkit::{
     redis::RedisServer,
 };
 
+use super::on;
 use crate::{
     ground::Ground,
-    support::{POLICY, Scene, http::metric, model::Sent},
-    trial::{Findings, Mark, Order, PARTITIONS, Trial, now_ms},
+    support::{http::metric, model::Sent},
+    trial::{Findings, Order, Trial, now_ms},
 };
 
 const MINUTE_MS: i64 = 60_000;
@@ -39,10 +40,8 @@ impl Lapse {
         let moved = MovedClock::build()?;
         let clock = moved.clock(0)?;
         let redis = RedisServer::start_by(&clock)?;
-        let kafka = ground.kafka()?.client().clone();
-        let mut scene = Scene::on(kafka.clone(), vec![redis.url()], name, PARTITIONS, POLICY);
-        scene.defer(shares);
-        let mut trial = Trial::new(order, &kafka, scene);
+        let mut trial = on(ground, order, name, vec![redis.url()])?;
+        trial.scene.defer(shares);
         trial.scene.kafka = ground.kafka()?.tapped_client();
         Ok(Self { trial, clock, _redis: redis, moved, ahead_ms: 0, steps: vec![(0, 0)], not_before: BTreeMap::new() })
     }
@@ -102,27 +101,16 @@ impl Lapse {
         Ok(())
     }
 
-    fn all_decided(&self) -> Result<()> {
-        let all = self.trial.published();
-        self.trial.until("all is decided", || self.trial.scene.every_decision().len() >= all)
-    }
-
     /// Lets all that is deferred become due, waits until it is decided, and judges. What a clock released that was ahead is
     /// allowed to be early by as much.
     fn finish(mut self, times: usize, allowed_ms: i64) -> Result<Findings> {
         self.advance(FURTHEST_MS + MINUTE_MS)?;
-        self.all_decided()?;
+        self.trial.all_decided()?;
         self.nothing_is_early(allowed_ms)?;
         self.nothing_is_a_duplicate()?;
         let deferred = self.not_before.len();
         self.trial.note(format!("{deferred} intents were deferred"));
         self.trial.finish(times)
-    }
-
-    /// Publishes some more, which have to be committed; none of them is deferred.
-    fn is_back(&mut self, mark: &Mark) -> Result<()> {
-        self.trial.publish_some(200)?;
-        self.trial.back(mark)
     }
 }
 
@@ -149,9 +137,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         }
         lapse.trial.worker(worker).kill();
         worker = lapse.start("only");
-        let mark = lapse.trial.over()?;
-        lapse.trial.ready(worker)?;
-        lapse.is_back(&mark)?;
+        lapse.trial.works_again(worker)?;
     }
     lapse.finish(order.times, 0)
 }
@@ -173,8 +159,7 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
         lapse.trial.worker(successor).thaw();
         lapse.trial.live(successor, Duration::from_secs(8))?;
         lapse.trial.worker(zombie).thaw();
-        let thawed = lapse.trial.over()?;
-        lapse.is_back(&thawed)?;
+        lapse.trial.works_again(zombie)?;
         for worker in [zombie, successor] {
             lapse.trial.live(worker, Duration::ZERO)?;
         }
@@ -194,9 +179,7 @@ pub fn broker_restarted(ground: &mut Ground, order: &Order) -> Result<Findings> 
         let length = lapse.trial.some_time(100, 1_500);
         lapse.trial.live(worker, length)?;
         ground.kafka()?.restart(0)?;
-        let mark = lapse.trial.over()?;
-        lapse.trial.ready(worker)?;
-        lapse.is_back(&mark)?;
+        lapse.trial.works_again(worker)?;
     }
     lapse.finish(order.times, 0)
 }
@@ -214,7 +197,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
         // Its time is that of the intents, Redis's is four minutes behind.
         lapse.advance(8 * MINUTE_MS)?;
         own.set((lapse.ahead_ms + AHEAD_MS) / 1000)?;
-        lapse.all_decided()?;
+        lapse.trial.all_decided()?;
         lapse.nothing_is_early(AHEAD_MS)?;
 
         lapse.publish(400, (30 * MINUTE_MS, 31 * MINUTE_MS))?;
@@ -228,13 +211,11 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let found = lapse.trial.scene.every_decision().len();
         ensure!(found == decided, "{found} are decided, not {decided}: released by a wrong clock");
         own.set(lapse.ahead_ms / 1000)?;
-        let mark = lapse.trial.over()?;
-        lapse.trial.ready(worker)?;
-        lapse.is_back(&mark)?;
+        lapse.trial.works_again(worker)?;
         // Now they are due.
         lapse.advance(32 * MINUTE_MS)?;
         own.set(lapse.ahead_ms / 1000)?;
-        lapse.all_decided()?;
+        lapse.trial.all_decided()?;
     }
     // The one clock goes with the other from now on.
     own.set((lapse.ahead_ms + FURTHEST_MS + MINUTE_MS) / 1000)?;
@@ -252,11 +233,9 @@ pub fn three_days_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
         lapse.trial.worker(worker).kill();
         lapse.advance(72 * HOUR_MS)?;
         let worker = lapse.start("only");
-        let mark = lapse.trial.over()?;
-        lapse.trial.ready(worker)?;
-        lapse.is_back(&mark)?;
+        lapse.trial.works_again(worker)?;
         lapse.advance(FURTHEST_MS + MINUTE_MS)?;
-        lapse.all_decided()?;
+        lapse.trial.all_decided()?;
         lapse.nothing_is_early(0)?;
         lapse.trial.worker(worker).kill();
     }
