@@ -79,25 +79,14 @@ impl Heard {
             self.places_lost += held.saturating_sub(kept_places.get(instance).copied().unwrap_or(0));
         }
     }
-
-    /// A send was asked for again, that had been recorded before.
-    pub fn replayed(&mut self, user: ActivityHash, from: Duration, upto: Duration) {
-        self.replayed.push((user, from, upto));
-    }
 }
 
 /// The log as a process takes turns at it.
 pub struct SimActivityLog {
-    env: Env,
-    process: u64,
-    log: RedisActivityLog,
-    heard: SharedHeard,
-}
-
-impl SimActivityLog {
-    pub fn new(env: &Env, process: u64, log: RedisActivityLog, heard: &SharedHeard) -> Self {
-        Self { env: env.clone(), process, log, heard: Arc::clone(heard) }
-    }
+    pub env: Env,
+    pub process: u64,
+    pub log: RedisActivityLog,
+    pub heard: SharedHeard,
 }
 
 impl Share<SharedPlaces> for SimActivityLog {

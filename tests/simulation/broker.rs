@@ -74,14 +74,10 @@ impl Out {
         read.unwrap_or_else(|error| panic!("an approved record of weir's: {error:?}"))
     }
 
-    /// The deferral that it is written with, if it is deferred.
+    /// The deferral that it is written with, if it is deferred or waits for its route.
     pub fn deferral(&self) -> Option<Deferral> {
-        matches!(self.to, Destination::Deferred(_)).then(|| read(&self.headers)).flatten()
-    }
-
-    /// The same beside an intent that waits for its route.
-    pub fn waiting(&self) -> Option<Deferral> {
-        matches!(self.to, Destination::Waiting { .. }).then(|| read(&self.headers)).flatten()
+        let is_kept = matches!(self.to, Destination::Deferred(_) | Destination::Waiting { .. });
+        is_kept.then(|| read(&self.headers)).flatten()
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::task::spawn_local;
 use super::{
     cluster::{self, Cluster, Keeps},
     env::{Env, lock},
-    process::Process,
+    process::{Moment, Process},
     run::World,
     sabotage::{About, Sabotage},
     snapshots::Snapshot,
@@ -130,7 +130,7 @@ pub async fn reign(world: &Rc<World>, until: Duration) {
 /// it reads.
 pub fn freeze_releasing(world: &Rc<World>) {
     let Some(process) = living(world) else { return };
-    process.freeze_releasing();
+    process.freeze_within(Moment::Release);
     let env = world.env.clone();
     spawn_local(async move {
         while !process.is_frozen() && !env.is_calm() {

@@ -27,6 +27,7 @@ const SLOTS: u16 = 16_384;
 const WRONG_BY_MS: i64 = 24 * 3_600_000;
 
 /// A primary and its replica: nodes 2g and 2g + 1.
+#[derive(Default)]
 pub struct Group {
     pub primary: usize,
     pub replica_data: Data,
@@ -122,13 +123,7 @@ pub fn node_at(port: u16) -> usize {
 impl Cluster {
     /// So many groups, which own these slots in turn.
     pub fn new(env: &Env, groups: usize, slots: impl IntoIterator<Item = u16>) -> Self {
-        let group = |group| Group {
-            primary: 2 * group,
-            replica_data: Data::new(),
-            log: VecDeque::new(),
-            deaf_until: Duration::ZERO,
-            wiped: false,
-        };
+        let group = |group| Group { primary: 2 * group, ..Group::default() };
         Self {
             env: env.clone(),
             groups: (0..groups).map(group).collect(),

@@ -129,21 +129,14 @@ impl World {
             status: Arc::default(),
         };
         let end = {
-            let mut running = std::pin::pin!(lane.run());
-            let end = tokio::select! {
-                biased;
-                end = &mut running => Some(end),
-                () = stop.cancelled() => None,
+            let drained = async {
+                stop.cancelled().await;
+                self.drained(&process).await;
             };
-            match end {
-                Some(end) => end,
-                None => tokio::select! {
-                    biased;
-                    end = &mut running => end,
-                    () = self.drained(&process) => {
-                        Err(LaneError::Fatal("it did not end within worker.drain".to_owned()))
-                    }
-                },
+            tokio::select! {
+                biased;
+                end = lane.run() => end,
+                () = drained => Err(LaneError::Fatal("it did not end within worker.drain".to_owned())),
             }
         };
         lane.source.leave();

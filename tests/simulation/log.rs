@@ -3,7 +3,6 @@
 use std::io;
 
 use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::fmt::MakeWriter;
 
 use super::env::Env;
 
@@ -20,17 +19,9 @@ impl io::Write for Lines {
     }
 }
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Lines;
-
-    fn make_writer(&'a self) -> Lines {
-        Lines(self.0.clone())
-    }
-}
-
 /// Notes what is logged on this thread until the guard is dropped; `None` where the run keeps no trace.
 pub fn keep(env: &Env) -> Option<DefaultGuard> {
     let log = || tracing_subscriber::fmt().without_time().with_ansi(false).with_target(false);
-    let subscriber = |env: &Env| log().with_writer(Lines(env.clone())).finish();
-    env.is_traced().then(|| tracing::subscriber::set_default(subscriber(env)))
+    let lines = env.clone();
+    env.is_traced().then(|| tracing::subscriber::set_default(log().with_writer(move || Lines(lines.clone())).finish()))
 }

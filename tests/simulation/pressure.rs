@@ -154,7 +154,7 @@ impl Judge<'_> {
     /// showed another minute than the others', which makes another window, or a second process had its name, of which one does not read the
     /// other's users. What it took for right then has left its window some time later.
     fn is_unsure(&self, process: u64, (from, upto): (Duration, Duration)) -> bool {
-        let processes = self.world.all_processes.borrow();
+        let processes = self.world.processes.borrow();
         let Some(process) = processes.iter().find(|other| other.number == process) else { return false };
         let window_ms = self.world.setting.load.map_or(0, Load::window_ms).unsigned_abs();
         let since = from.saturating_sub(Duration::from_millis(window_ms) + TOLD_WITHIN);
@@ -180,12 +180,11 @@ impl Judge<'_> {
     fn took_no_place(&self, user: ActivityHash, told: &Told, heard: &Heard) -> bool {
         let since = told.at.saturating_sub(TOLD_WITHIN);
         let replayed = heard.replayed.iter().any(|(of, _, at)| *of == user && *at >= since && *at <= told.at);
-        let processes = self.world.all_processes.borrow();
-        let stood_still = processes.iter().filter(|process| process.number == told.process).any(|process| {
-            let freezes = process.freezes.borrow();
-            let long = freezes.iter().filter(|(began, ended)| *ended - *began > MEMBER_FOR);
-            long.into_iter().any(|(began, ended)| *began <= told.at && told.at <= *ended + READ_WITHIN)
-        });
+        let stood_still = self
+            .world
+            .freezes_of(told.process)
+            .into_iter()
+            .any(|(began, ended)| ended - began > MEMBER_FOR && began <= told.at && told.at <= ended + READ_WITHIN);
         replayed || stood_still || self.is_unsure(told.process, (told.at, told.at))
     }
 

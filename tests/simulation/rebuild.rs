@@ -25,8 +25,17 @@ use weir_redis::{
 use weir_worker::lane::ANSWERS_HOLD;
 
 use super::{
-    broker::TRANSACTION_TIMEOUT, env::lock, process::Process, records::Intent, recount, refunds::taken_back,
-    rings::Log, run::World, sabotage::About, store::REFUNDS, time::wall,
+    broker::TRANSACTION_TIMEOUT,
+    env::lock,
+    process::{Moment, Process},
+    records::Intent,
+    recount,
+    refunds::taken_back,
+    rings::Log,
+    run::World,
+    sabotage::About,
+    store::REFUNDS,
+    time::wall,
 };
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
@@ -53,8 +62,8 @@ pub async fn operate(world: Rc<World>) {
         if !env.is_calm() {
             match env.index(5) {
                 0 => process.freeze_in(1 + env.below(80)),
-                1 | 2 => process.freeze_marking(),
-                _ if env.sabotage().is_about(About::Rebuilds) => process.freeze_marking(),
+                1 | 2 => process.freeze_within(Moment::Mark),
+                _ if env.sabotage().is_about(About::Rebuilds) => process.freeze_within(Moment::Mark),
                 3 => process.kill_in(1 + env.below(300)),
                 _ => {}
             }
@@ -87,7 +96,7 @@ pub async fn operate(world: Rc<World>) {
 }
 
 /// The results of the runs.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 pub struct Rebuilds {
     pub begun: u64,
     pub done: usize,
@@ -96,31 +105,22 @@ pub struct Rebuilds {
     pub names: usize,
     /// Sends that were restored.
     pub restored: u64,
+    /// Each run has one of these until it ends or is killed.
+    runs: Rc<()>,
+}
+
+impl Rebuilds {
     /// Runs in progress.
-    pub under_way: usize,
+    pub fn under_way(&self) -> usize {
+        Rc::strong_count(&self.runs) - 1
+    }
 }
 
 async fn run(world: Rc<World>, process: Rc<Process>) -> Result<(), String> {
-    let _under_way = UnderWay::new(&world);
+    let _under_way = Rc::clone(&world.rebuilds.borrow().runs);
     let outcome = one_run(&world, &process).await;
     world.rebuilds.borrow_mut().done += usize::from(outcome.is_ok());
     outcome
-}
-
-/// Counts a run as in progress until it ends or is killed.
-struct UnderWay(Rc<World>);
-
-impl UnderWay {
-    fn new(world: &Rc<World>) -> Self {
-        world.rebuilds.borrow_mut().under_way += 1;
-        Self(Rc::clone(world))
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.rebuilds.borrow_mut().under_way -= 1;
-    }
 }
 
 async fn one_run(world: &World, process: &Process) -> Result<(), String> {
@@ -140,7 +140,7 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
         }
         Err(message) => return Err(message),
     };
-    process.marks();
+    process.begins(Moment::Mark);
     let mut rebuild = begin(world, process, &scope).await.map_err(|error| error.to_string())?;
     if scope == Scope::All {
         lock(&world.keyspace.cluster).till.marked();

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use serde_json::Value;
 use weir_core::{
-    basis::header::HeaderName, batch::record::Destination, deferral::DeferReason, limit::route::DEFAULT_MAX_ATTEMPTS,
+    basis::header::HeaderName,
+    batch::record::Destination,
+    deferral::{DeferReason, Deferral},
+    limit::route::DEFAULT_MAX_ATTEMPTS,
     policy::Mode,
 };
 
@@ -133,20 +136,21 @@ impl Judge<'_> {
             return Some("another decision");
         }
         let is_new = out.intent.log == Log::Retries;
+        let is_of_it = |Deferral { topic, partition, offset, .. }: &Deferral| {
+            (&*topic.name, (*partition, *offset)) == (TOPIC, place)
+        };
         match out.to {
             Destination::Deferred(_) => {
                 let Some(deferral) = out.deferral() else { return Some("no due time") };
                 let number = retry_before + u64::from(is_new);
                 let right = retry == number && number < u64::from(DEFAULT_MAX_ATTEMPTS);
-                let is_of_it = (&*deferral.topic.name, (deferral.partition, deferral.offset)) == (TOPIC, place);
                 let is_retry = deferral.why == DeferReason::Retry && u64::from(deferral.count) == number;
-                (!right || !is_of_it || !is_retry).then_some("another number or origin")
+                (!right || !is_of_it(&deferral) || !is_retry).then_some("another number or origin")
             }
             Destination::Waiting { .. } if !is_new => {
-                let Some(deferral) = out.waiting() else { return Some("no due time") };
-                let is_of_it = (&*deferral.topic.name, (deferral.partition, deferral.offset)) == (TOPIC, place);
+                let Some(deferral) = out.deferral() else { return Some("no due time") };
                 let stays = deferral.is_until_retry() && deferral.waits_for_route() && retry == retry_before;
-                (!is_of_it || !stays).then_some("another number or origin, or no retry")
+                (!is_of_it(&deferral) || !stays).then_some("another number or origin, or no retry")
             }
             Destination::Approved(_) if !is_new => (retry != retry_before).then_some("another number"),
             Destination::Undelivered => (!self.is_given_up(out, ask, retry_before)).then_some("given up"),

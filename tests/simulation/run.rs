@@ -47,7 +47,7 @@ use super::{
     rules::{self, Setting},
     sabotage::Sabotage,
     seeds, services,
-    store::{self, Keyspace, Made},
+    store::{Keyspace, MADE, Made},
     tale::Tale,
     time::{self, Virtual},
     workload,
@@ -95,9 +95,8 @@ pub struct World {
     /// The policy as those see it who keep routes.
     pub keepers_policy: Arc<Current<Policy>>,
     pub setting: Setting,
-    pub processes: RefCell<Vec<Rc<Process>>>,
     /// All processes ever started.
-    pub all_processes: RefCell<Vec<Rc<Process>>>,
+    pub processes: RefCell<Vec<Rc<Process>>>,
     /// An instance had a second process of its name beside a live one, so that one of them will be fenced.
     has_twins: Cell<bool>,
     pub broken: RefCell<Vec<String>>,
@@ -127,8 +126,8 @@ pub struct World {
 pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
     let time = Arc::new(Virtual::default());
     let _running = watch(seed, Arc::clone(&time));
+    let made = MADE.with(Made::clone);
     time::block_on(&time, async {
-        let made = store::made().await;
         // Not before: all randomness below comes from the seed.
         let env = Env::new(seed, Arc::clone(&time), sabotage, tracing);
         let _logging = log::keep(&env);
@@ -180,7 +179,6 @@ async fn play(env: Env, made: Made) -> Outcome {
         delivered: Cell::default(),
         service: RefCell::default(),
         rebuilds: RefCell::default(),
-        all_processes: RefCell::default(),
         clock_changes: RefCell::default(),
         next_lane: Cell::new(0),
         keyspace: Keyspace::new(&env, &setting, made),
@@ -246,7 +244,7 @@ impl World {
             && self.refunds.borrow_mut().is_drained()
             && self.owed() == 0
             && self.keyspace.is_whole()
-            && self.rebuilds.borrow().under_way == 0
+            && self.rebuilds.borrow().under_way() == 0
     }
 
     /// Deferred writes of live lanes.
@@ -266,14 +264,12 @@ impl World {
     }
 
     fn process(&self, instance: usize) -> Rc<Process> {
-        let number = self.next_process.get();
-        self.next_process.set(number + 1);
+        let number = self.next_process.replace(self.next_process.get() + 1);
         let clock = Arc::clone(&self.clocks[instance]);
         let brokers = [Rc::clone(&self.broker), Rc::clone(&self.refunds)];
         let process = Process::new(number, instance, &self.env, brokers, clock);
         self.env.note(|| format!("process {number} starts as instance {instance}"));
         self.processes.borrow_mut().push(Rc::clone(&process));
-        self.all_processes.borrow_mut().push(Rc::clone(&process));
         process
     }
 
@@ -301,7 +297,6 @@ impl World {
         loop {
             let process = self.process(instance);
             Rc::clone(&self).live(process).await;
-            self.processes.borrow_mut().retain(|process| !process.is_dead());
             self.env.sleep(self.env.millis(100, 5_000)).await;
             self.env.sleep(self.down_until.get().saturating_sub(self.env.passed())).await;
         }

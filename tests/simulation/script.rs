@@ -195,44 +195,19 @@ fn ok(lua: &Lua) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// One piece of a format of `struct`.
-enum Piece {
-    /// A big-endian unsigned number of so many bytes.
-    Number(usize),
-    /// So many bytes as they are.
-    Bytes(usize),
-    /// A byte that is not read.
-    Skip,
-}
-
-impl Piece {
-    fn width(&self) -> usize {
-        match self {
-            Self::Number(width) | Self::Bytes(width) => *width,
-            Self::Skip => 1,
-        }
-    }
-}
-
-/// The pieces of a format of `struct`: big-endian unsigned numbers and strings are all that the scripts use.
-fn pieces(format: &[u8]) -> impl Iterator<Item = Piece> + '_ {
+/// The pieces of a format of `struct`, and how many bytes each has: of all kinds, the scripts use big-endian unsigned numbers (`B`, `I`),
+/// bytes as they are (`c`), and such that are not read (`x`).
+fn pieces(format: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_ {
     let mut rest = format.strip_prefix(b">").unwrap_or(format).iter().copied().peekable();
     let big_endian = format.first() == Some(&b'>');
     std::iter::from_fn(move || {
         let kind = rest.next()?;
-        let mut width = || {
-            let digits = std::iter::from_fn(|| rest.next_if(u8::is_ascii_digit));
-            let width = digits.fold(0, |width, digit| width * 10 + usize::from(digit - b'0'));
-            assert!(width > 0, "struct: no width in {}", String::from_utf8_lossy(format));
-            width
-        };
-        Some(match kind {
-            b'B' => Piece::Number(1),
-            b'I' if big_endian => Piece::Number(width()),
-            b'c' => Piece::Bytes(width()),
-            b'x' => Piece::Skip,
-            other => panic!("struct: {} in {}", char::from(other), String::from_utf8_lossy(format)),
-        })
+        let digits = std::iter::from_fn(|| rest.next_if(u8::is_ascii_digit));
+        let width = digits.fold(0, |width, digit| width * 10 + usize::from(digit - b'0'));
+        let is_known =
+            if width == 0 { matches!(kind, b'B' | b'x') } else { kind == b'c' || kind == b'I' && big_endian };
+        assert!(is_known, "struct: {}{width} in {}", char::from(kind), String::from_utf8_lossy(format));
+        Some((kind, width.max(1)))
     })
 }
 
@@ -241,13 +216,13 @@ fn pack(lua: &Lua, args: MultiValue) -> mlua::Result<Bytes> {
     let mut args = args.into_iter();
     let Some(LuaValue::String(format)) = args.next() else { return Err(mlua::Error::runtime("a format")) };
     let mut out = Vec::with_capacity(16);
-    for (piece, number) in pieces(&format.as_bytes()).zip(args) {
+    for ((_, width), number) in pieces(&format.as_bytes()).zip(args) {
         let number = match number {
             LuaValue::Integer(number) => number,
             LuaValue::Number(number) => number as i64,
             other => return Err(mlua::Error::runtime(format!("struct.pack of {other:?}"))),
         };
-        out.extend_from_slice(&number.to_be_bytes()[8 - piece.width()..]);
+        out.extend_from_slice(&number.to_be_bytes()[8 - width..]);
     }
     lua.create_string(out)
 }
@@ -256,16 +231,16 @@ fn unpack(lua: &Lua, (format, bytes, place): (Bytes, Bytes, Option<usize>)) -> m
     let bytes = bytes.as_bytes();
     let mut at = place.unwrap_or(1) - 1;
     let mut out = Variadic::new();
-    for piece in pieces(&format.as_bytes()) {
-        let end = at + piece.width();
+    for (kind, width) in pieces(&format.as_bytes()) {
+        let end = at + width;
         let part = bytes.get(at..end).ok_or_else(|| mlua::Error::runtime("data string too short"))?;
-        match piece {
-            Piece::Bytes(_) => out.push(LuaValue::String(lua.create_string(part)?)),
-            Piece::Number(_) => {
+        match kind {
+            b'c' => out.push(LuaValue::String(lua.create_string(part)?)),
+            b'x' => {}
+            _ => {
                 let number = part.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
                 out.push(LuaValue::Number(number as f64));
             }
-            Piece::Skip => {}
         }
         at = end;
     }

@@ -80,10 +80,6 @@ impl Served {
             works: [50, 1_000, 8_000][dice.usize(..3)],
         })
     }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_millis(self.registration.timeout_ms)
-    }
 }
 
 fn service() -> ServiceName {
@@ -185,7 +181,7 @@ impl Judge<'_> {
     pub fn admissions(&mut self, cluster: &Cluster) {
         let Some(served) = self.world.setting.served else { return };
         let service = self.world.service.borrow();
-        let unknown_for = served.timeout() + KNOWN_AFTER;
+        let unknown_for = Duration::from_millis(served.registration.timeout_ms) + KNOWN_AFTER;
         for (at, _) in &service.given {
             let has_just_forgotten = |what: &[Forgotten]| {
                 let lately = |since: Duration| (since..since + unknown_for).contains(at);

@@ -208,6 +208,13 @@ impl SimSource {
             }
         }
     }
+
+    /// Leaves the group, as a lane that stops in order does.
+    pub fn leave(&mut self) {
+        if let Some(member) = self.member.take() {
+            self.broker.borrow_mut().group(self.log).leave(member);
+        }
+    }
 }
 
 /// What a source says of a record's deferral, where a planted bug has it say something else than it should.
@@ -342,14 +349,5 @@ impl Source for SimSource {
 
     fn lag(&self, _: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
         Vec::new()
-    }
-}
-
-/// Leaves the group, as a lane that stops in order does.
-impl SimSource {
-    pub fn leave(&mut self) {
-        if let Some(member) = self.member.take() {
-            self.broker.borrow_mut().group(self.log).leave(member);
-        }
     }
 }

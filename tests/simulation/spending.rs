@@ -196,9 +196,7 @@ impl Judge<'_> {
 impl World {
     /// When a process takes notice of something.
     fn awake(&self, process: u64, at: Duration) -> Duration {
-        let processes = self.all_processes.borrow();
-        let frozen = processes.iter().find(|other| other.number == process).map(|process| process.freezes.borrow());
-        let frozen = frozen.and_then(|freezes| freezes.iter().find(|(from, to)| (*from..*to).contains(&at)).copied());
+        let frozen = self.freezes_of(process).into_iter().find(|(from, to)| (*from..*to).contains(&at));
         frozen.map_or(at, |(_, thawed)| thawed)
     }
 }

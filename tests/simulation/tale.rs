@@ -76,7 +76,7 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
     };
     let is_added =
         |out: &Out| world.setting.growth.is_some() && out.intent.partition + 1 == broker.partitions(out.intent.log);
-    let rebuilds = *world.rebuilds.borrow();
+    let rebuilds = world.rebuilds.borrow();
     let reported = world.refunds.borrow().all(Log::Input).filter(|record| record.value.contains("took_ms")).count();
     let (became_active, active_users_lost) = {
         let heard = lock(&world.keyspace.heard);

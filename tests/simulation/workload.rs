@@ -93,9 +93,7 @@ impl Ask {
             self.is_quiet(clock).then_some(Shut::Quiet)
         }
     }
-}
 
-impl Ask {
     /// The times near the run at which that suppression changes.
     pub fn edges(&self) -> Vec<i64> {
         const HOUR_MS: i64 = 3600 * 1000;
