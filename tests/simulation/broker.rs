@@ -14,9 +14,8 @@ use super::{
     downstream::SharedDownstream,
     env::Env,
     group::Group,
-    records::{Header, Intent},
     retries,
-    rings::{Log, Place, SHARES, Stored},
+    rings::{Header, Intent, Log, Place, SHARES, Stored},
     sabotage::Sabotage,
 };
 

@@ -1,21 +1,39 @@
-//! The budgets of a run's policy: as plain numbers for the checker, and as weir has them.
+//! The budgets of a run's policy, as plain numbers for the checker and as weir has them; and their checks, by recorded and by true times.
 
-use weir_core::{
-    history::decide::Scope,
-    intent::class::table_name,
-    limit::budget::{Budget, BudgetId, BudgetSpan, WhenUnavailable},
-    policy::{Action, Period, Selection},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
 };
 
+use serde_json::Value;
+use weir_core::{
+    basis::shard::IdHash,
+    decision::approved::ApprovedRecord,
+    history::decide::Scope,
+    intent::class::{Filter, table_name},
+    limit::budget::{Budget, BudgetId, BudgetSpan, RecordSpend, WhenUnavailable},
+    policy::{Action, Mode, Period, Selection},
+};
+use weir_worker::lane::ANSWERS_HOLD;
+
 use super::{
-    env::Env,
+    broker::{Broker, Out},
+    check::{Judge, told},
+    cluster::Cluster,
+    env::{Env, lock},
     rules::{of_category, on_channel},
+    run::World,
     sabotage::{About, Sabotage},
+    store::field_of,
+    tells::Denial,
+    till::Till,
+    time::wall_ms,
+    truth::Decided,
     workload::{Ask, Kind},
 };
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
-pub const DAY_MS: i64 = 24 * 3_600_000;
+const DAY_MS: i64 = 24 * 3_600_000;
 
 /// What a budget looks back over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +129,7 @@ impl Allowance {
 
     pub fn to_weir(self) -> Budget {
         let filter = match self.of {
-            Of::Everything => weir_core::intent::class::Filter::default(),
+            Of::Everything => Filter::default(),
             Of::Pushes => on_channel("push"),
             Of::Receipts => of_category("receipt"),
         };
@@ -129,5 +147,177 @@ impl Allowance {
             when_spent: if self.defers { Action::Defer } else { Action::Suppress },
             on_unavailable: if self.waits { WhenUnavailable::Wait } else { WhenUnavailable::Suppress },
         }
+    }
+}
+
+/// An approved record that took from a budget.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    cost: u64,
+    /// Its `decided_at`.
+    at: i64,
+    decided: Option<Decided>,
+    /// When it came into the history: before it was decided where it is a replay; `None`: it never did.
+    recorded: Option<Duration>,
+    visible: Duration,
+}
+
+/// What weir itself reads in an approved record.
+pub fn spent(out: &Out) -> RecordSpend {
+    match out.approved() {
+        ApprovedRecord::Counts(sent) => sent.spent(),
+        ApprovedRecord::DoesNotCount(spent) => spent,
+        other @ (ApprovedRecord::Foreign | ApprovedRecord::Retried) => panic!("an approval of weir's: {other:?}"),
+    }
+}
+
+impl Taken {
+    /// Whether a count of the budget began when it was recorded and not visible yet.
+    fn is_on_top(&self, till: &Till, key: &str) -> bool {
+        self.recorded.is_some_and(|recorded| till.is_not_counted(key, wall_ms(recorded), wall_ms(self.visible)))
+    }
+}
+
+impl Judge<'_> {
+    /// All promises about what was approved from budgets.
+    pub fn budgets(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
+        self.broken.extend(cluster.till.broken.iter().cloned());
+        self.asked_once(cluster);
+        let mut taken: BTreeMap<BudgetId, (Allowance, Vec<Taken>)> = BTreeMap::new();
+        for out in outs.iter().filter(|out| out.is_approval()) {
+            let Some(ask) = self.asks.get(&out.intent.first) else { continue };
+            let asked: Vec<Allowance> = self.of(ask).copied().collect();
+            let RecordSpend { at, cost, budgets, .. } = spent(out);
+            // In shadow mode those take nothing that a cap was not asked for.
+            let took = told(out).reason.is_none_or(|reason| ["cap", "duplicate"].contains(&reason.as_str()));
+            if !asked.iter().filter(|_| took).map(|budget| budget.name).eq(budgets.iter().map(String::as_str)) {
+                self.broken
+                    .push(format!("budget: {ask:?} takes from {asked:?}, and says that it did from {budgets:?}"));
+            }
+            let (cost, at) = (u64::from(cost), at.millis());
+            let decided = self.world.decided(out, ask, |_| true);
+            let recorded = self.ledger.ever.get(&(field_of(&ask.user), at, IdHash::of(&ask.id)));
+            let recorded = recorded.map(|known| known.first);
+            let visible = broker.visible_at(out).unwrap_or_default();
+            for budget in asked {
+                let (_, all) = taken.entry(budget.id(ask.campaign.as_deref())).or_insert((budget, Vec::new()));
+                all.push(Taken { cost, at, decided, recorded, visible });
+            }
+        }
+        if self.world.setting.mode == Mode::Shadow {
+            return;
+        }
+        for (id, (budget, taken)) in &taken {
+            let key = self.world.keyspace.opened.keyspace.budget_key(id);
+            let forgotten = match self.world.keyspace.wait_replicas {
+                0 => cluster.till.forgotten(&key),
+                _ => 0,
+            };
+            // A node with an old snapshot grants by what that has, until its shards are marked to be rebuilt.
+            let forgotten = forgotten + cluster.till.granted_on_return(&key);
+            // A replay is approved whatever is left, also one that a count which began meanwhile does not have.
+            let on_top = taken.iter().filter(|taken| taken.is_on_top(&cluster.till, &key)).map(|taken| taken.cost);
+            self.limit(id, budget, taken, budget.limit + forgotten + on_top.sum::<u64>());
+        }
+    }
+
+    /// Tokens are granted at most once for each turn in which a process asks for some, however often it is repeated.
+    fn asked_once(&mut self, cluster: &Cluster) {
+        let told = lock(&self.world.keyspace.tells.told);
+        for (id, asked) in &told.asked {
+            let granted = cluster.till.grants_of(&self.world.keyspace.opened.keyspace.budget_key(id));
+            if granted > *asked {
+                self.broken.push(format!("budget: {id} was asked for {asked} times, and granted {granted} times"));
+            }
+        }
+    }
+
+    /// The budgets of the policy that an intent takes from.
+    fn of<'s>(&'s self, ask: &'s Ask) -> impl Iterator<Item = &'s Allowance> + use<'s> {
+        self.world.setting.budgets().filter(|budget| budget.is_asked_for(ask))
+    }
+
+    /// No window holds more than the limit.
+    fn limit(&mut self, id: &BudgetId, budget: &Allowance, taken: &[Taken], limit: u64) {
+        let off = self.world.most_off();
+        let is_exact = off <= 100;
+        let sum = |within: &dyn Fn(&Taken) -> bool| -> u64 {
+            taken.iter().filter(|taken| within(taken)).map(|taken| taken.cost).sum()
+        };
+        let mut most = 0;
+        match budget.over {
+            Over::Total => most = sum(&|_| true),
+            Over::Day if is_exact => {
+                let inside = |at: i64| (off..DAY_MS - off).contains(&at.rem_euclid(DAY_MS));
+                let days: BTreeSet<i64> = taken.iter().map(|taken| taken.at.div_euclid(DAY_MS)).collect();
+                for day in days {
+                    most = most.max(sum(&|taken| taken.at.div_euclid(DAY_MS) == day && inside(taken.at)));
+                }
+            }
+            Over::Day => {}
+            Over::Last(length_ms) => {
+                let length_ms = length_ms - 2 * off;
+                for end in taken.iter().filter(|_| is_exact) {
+                    most = most.max(sum(&|taken| (end.at - length_ms + 1..=end.at).contains(&taken.at)));
+                }
+                // What a rebuild restores counts from when a wrong clock said that it was decided.
+                if is_exact || self.world.rebuilds.borrow().begun == 0 {
+                    let length = Duration::from_millis(u64::try_from(length_ms.max(0)).unwrap());
+                    for first in taken.iter().filter_map(|taken| taken.decided) {
+                        let end = first.from + length;
+                        most = most.max(sum(&|taken| {
+                            taken.decided.is_some_and(|decided| decided.from >= first.from) && taken.visible < end
+                        }));
+                    }
+                }
+            }
+        }
+        if most > limit {
+            let (over, mut taken) = (budget.over, taken.to_vec());
+            taken.sort_by_key(|taken| taken.at);
+            self.broken.push(format!("budget: {most} of {limit} of {id} {over:?} were approved: {taken:?}"));
+        }
+    }
+
+    /// Whether the budget that an envelope names denied this intent for a reason.
+    pub fn is_spent(&self, out: &Out, ask: &Ask, envelope: &Value) -> bool {
+        let named = &envelope["budget"];
+        let budget = self.of(ask).find(|budget| named["name"] == budget.name && named["limit"] == budget.limit);
+        budget.is_some_and(|budget| self.was_denied(out, ask, budget))
+    }
+
+    /// Whether an intent is deferred by one of its budgets for a reason.
+    pub fn may_be_deferred(&self, out: &Out, ask: &Ask) -> bool {
+        self.of(ask).any(|budget| budget.defers && self.was_denied(out, ask, budget))
+    }
+
+    /// Whether an intent may go by `on_unavailable`, because a budget cannot be asked that waits, or does not.
+    pub fn has_budget_that(&self, ask: &Ask, waits: bool) -> bool {
+        self.of(ask).any(|budget| budget.waits == waits)
+    }
+
+    /// Whether the ledger had told the process that decided that there is too little.
+    fn was_denied(&self, out: &Out, ask: &Ask, budget: &Allowance) -> bool {
+        if u64::from(ask.cost) > budget.limit {
+            return true;
+        }
+        let (id, upto) = (budget.id(ask.campaign.as_deref()), out.submit.at);
+        let from = upto.saturating_sub(ANSWERS_HOLD).max(out.fetched);
+        let from = self.world.before_freezes(out.submit.process, from, upto);
+        let holds = |denial: &Denial| match denial.holds {
+            Some(holds) => self.world.awake(denial.process, denial.at) + holds >= from,
+            None => true,
+        };
+        let told = lock(&self.world.keyspace.tells.told);
+        let mut denials = told.denials.iter().filter(|denial| denial.process == out.submit.process);
+        denials.any(|denial| denial.budget == id && denial.at <= upto && holds(denial))
+    }
+}
+
+impl World {
+    /// When a process takes notice of something.
+    fn awake(&self, process: u64, at: Duration) -> Duration {
+        let frozen = self.freezes_of(process).into_iter().find(|(from, to)| (*from..*to).contains(&at));
+        frozen.map_or(at, |(_, thawed)| thawed)
     }
 }

@@ -8,11 +8,11 @@ use std::{
 use redis::Value;
 
 use super::{
-    activity::SharedHeard,
     commands::{self, Change, Effects},
     env::{Env, lock},
     ledger::{Ledger, Writer},
     permits,
+    pressure::SharedHeard,
     rules::MOST,
     sabotage::Sabotage,
     script::{self, Data, Item, Script, error},

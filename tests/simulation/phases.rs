@@ -3,7 +3,13 @@
 
 use std::{fmt, rc::Rc, time::Duration};
 
-use super::{chaos, records::Intent, rings::Log, run::World, time::wall, workload::BUSY};
+use super::{
+    chaos,
+    rings::{Intent, Log},
+    run::World,
+    time::wall,
+    workload::BUSY,
+};
 
 /// After the last fault everything must be done within this.
 pub const RECOVERED_WITHIN: Duration = Duration::from_secs(120);

@@ -17,10 +17,10 @@ use weir_core::{
 use weir_redis::rebuild::{BudgetChange, BudgetKeyState, Held, Rebuild};
 
 use super::{
+    budgets::spent,
     rebuild::{keep, patiently},
     run::World,
     sabotage::Sabotage,
-    spending::spent,
     time::wall,
 };
 

@@ -1,10 +1,75 @@
-//! The fake topics that weir reads: those that others write; and those that it writes itself, of the wheel and of waiting intents.
+//! The fake topics that weir reads, and their records: those that others write; and those that it writes itself, of the wheel and of
+//! waiting intents. What readers see of all that weir writes, and whether all is done.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+    time::Duration,
+};
 
-use weir_core::deferral::wheel::Ring;
+use weir_core::{
+    basis::header::HeaderName,
+    batch::record::{Headers, Output, OutputValue},
+    deferral::{Deferral, wheel::Ring},
+};
 
-use super::{broker::Broker, records::Intent};
+use super::broker::{Broker, Out, State};
+
+/// A record of a topic that weir reads: an intent, deferred or not, or a refund.
+#[derive(Debug)]
+pub struct Intent {
+    pub log: Log,
+    pub partition: i32,
+    pub offset: i64,
+    pub key: String,
+    pub value: String,
+    /// When it becomes readable; of a deferred intent, when it was written.
+    pub at: Duration,
+    /// Its headers, without those of its deferral.
+    pub headers: Vec<Header>,
+    /// What weir wrote beside a deferred intent.
+    pub deferral: Option<Deferral>,
+    /// Partition and offset of the record that the intent first came in.
+    pub first: (i32, i64),
+    /// Partition and offset of the record that came back because its delivery failed; `None`: it is no retry.
+    pub retry: Option<(i32, i64)>,
+}
+
+/// Name and value of a header.
+pub type Header = (&'static str, String);
+
+impl Intent {
+    /// A record of an input topic.
+    pub fn new((partition, offset): (i32, i64), key: String, value: String, at: Duration) -> Self {
+        let first = (partition, offset);
+        let (headers, deferral, retry) = (Vec::new(), None, None);
+        Self { log: Log::Input, partition, offset, key, value, at, headers, deferral, first, retry }
+    }
+
+    /// The headers of an output of this record: those that it came with, and weir's behind them.
+    pub fn headers_of(&self, Output { value, headers: ours, .. }: &Output) -> Vec<Header> {
+        let mut headers = self.headers.clone();
+        match value {
+            OutputValue::AsItCame | OutputValue::Ours(_) => {}
+            OutputValue::WithoutDecision => {
+                let decision = headers.iter().rposition(|(name, _)| *name == HeaderName::Decision.as_str());
+                if let Some(place) = decision {
+                    headers.remove(place);
+                }
+            }
+            OutputValue::Dropped(_) => headers.clear(),
+        }
+        headers.extend(ours.iter().cloned());
+        headers
+    }
+}
+
+impl Headers for Intent {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        self.headers.get(index).map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())))
+    }
+}
 
 /// The partitions of both rings: one share.
 pub const SHARES: u16 = 1;
@@ -139,5 +204,51 @@ impl Broker {
     pub fn offsets(&self, place: Place, offsets: Range<i64>) -> impl Iterator<Item = i64> {
         let left = self.records_from(place, offsets.start).iter().filter(|stored| self.is_visible(stored));
         left.map(|stored| stored.record.offset).take_while(move |offset| *offset < offsets.end)
+    }
+
+    /// The outputs that a read_committed reader sees, in order.
+    pub fn visible(&self) -> impl Iterator<Item = &Out> {
+        self.outputs.iter().filter(|out| self.visible_at(out).is_some())
+    }
+
+    /// When an output became visible at read_committed.
+    pub fn visible_at(&self, out: &Out) -> Option<Duration> {
+        match self.transactions[out.transaction].state {
+            State::Committed(at) => Some(at),
+            State::Open(_) | State::Prepared(_) | State::Aborted => None,
+        }
+    }
+
+    /// The records that a read_committed reader gets from an offset, up to the first open transaction; and the offset
+    /// after them.
+    pub fn stable(&mut self, from: usize) -> (Vec<&Out>, usize) {
+        self.pass_time();
+        // No transaction before is open: from there on a reader had read before.
+        let open = self.outputs[from..].iter().position(|out| self.is_open(out.transaction));
+        let end = open.map_or(self.outputs.len(), |open| from + open);
+        (self.outputs[from..end].iter().filter(|out| self.visible_at(out).is_some()).collect(), end)
+    }
+
+    pub fn is_committed(&self, transaction: usize) -> bool {
+        matches!(self.transactions[transaction].state, State::Committed(_))
+    }
+
+    pub fn is_open(&self, transaction: usize) -> bool {
+        matches!(self.transactions[transaction].state, State::Open(_) | State::Prepared(_))
+    }
+
+    /// Visible approved records that an aborted transaction had written before.
+    pub fn replays(&self) -> usize {
+        let approved = || self.outputs.iter().filter(|out| out.is_approval());
+        let aborted = approved().filter(|out| self.transactions[out.transaction].state == State::Aborted);
+        let aborted: BTreeSet<(i32, i64)> = aborted.map(|out| out.intent.first).collect();
+        self.visible().filter(|out| out.is_approval() && aborted.contains(&out.intent.first)).count()
+    }
+
+    /// Whether all intents are done and no transaction is open.
+    pub fn is_drained(&mut self) -> bool {
+        self.pass_time();
+        let open = self.producers.values().any(|producer| producer.open.is_some());
+        !open && [Log::Waiting, Log::Input, Log::Retries].into_iter().all(|log| self.left(log).is_empty())
     }
 }

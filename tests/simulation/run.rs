@@ -34,10 +34,9 @@ use super::{
     check,
     delivery::{self, Rule},
     downstream::{Downstream, SimOffsets},
-    env::{Env, Tracing, lock},
+    env::{Env, Tracing, keep_log, lock},
     growth,
     lanes::{LaneParts, THE_ROUTE, compare},
-    log,
     permits::{Reached, SharedBook, SimPermits},
     phases,
     process::{Process, Shared},
@@ -130,7 +129,7 @@ pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
     time::block_on(&time, async {
         // Not before: all randomness below comes from the seed.
         let env = Env::new(seed, Arc::clone(&time), sabotage, tracing);
-        let _logging = log::keep(&env);
+        let _logging = keep_log(&env);
         play(env, made).await
     })
 }

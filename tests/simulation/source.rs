@@ -18,8 +18,7 @@ use super::{
     env::Env,
     group::Look,
     process::Shared,
-    records::Intent,
-    rings::Log,
+    rings::{Intent, Log},
     sabotage::Sabotage,
     time::wall,
 };

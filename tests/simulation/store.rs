@@ -25,10 +25,10 @@ use weir_redis::{
 };
 
 use super::{
-    activity::{SharedHeard, SimActivityLog},
     cluster::Cluster,
     env::{Env, Tracing, lock},
     link::{SharedCluster, SimNetwork},
+    pressure::{SharedHeard, SimActivityLog},
     rules::Setting,
     sabotage::Sabotage,
     script::{Data, Item},

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     env::Env,
-    records::Intent,
+    rings::Intent,
     rules::{Quiet, Setting, USERS, east_of, is_free, zone_of},
     time::wall_ms,
 };
