@@ -18,9 +18,8 @@ use crate::{
         inputs::{self, Common},
         limits,
         lost::{self, Tables},
-        names,
         offsets::{self, Meanwhile},
-        pressure, process, script, sources, topics, wheel,
+        pressure, script, sources, topics, wheel,
     },
     trial::{Findings, Order},
 };
@@ -85,12 +84,12 @@ macro_rules! cases {
 // What differs from `usual` is behind each.
 cases! {
     case("1a", "worker killed after Redis admitted, before the broker has the records",
-        process::killed_at(Api::Produce, Moment::Request)), times: 5, in_ci: Some(1);
+        group::killed_at(Api::Produce, Moment::Request)), times: 5, in_ci: Some(1);
     case("1b", "worker killed between produce and commit",
-        process::killed_at(Api::EndTransaction, Moment::Request)), times: 5, in_ci: Some(1);
+        group::killed_at(Api::EndTransaction, Moment::Request)), times: 5, in_ci: Some(1);
     case("1c", "worker killed after the broker committed, before it has the answer",
-        process::killed_at(Api::EndTransaction, Moment::Reply)), times: 5, in_ci: Some(1);
-    case("2", "worker killed at random, again and again, under load", process::killed_at_random()), times: 50;
+        group::killed_at(Api::EndTransaction, Moment::Reply)), times: 5, in_ci: Some(1);
+    case("2", "worker killed at random, again and again, under load", group::killed_at_random()), times: 50;
     case("3a", "worker frozen 8 s, past its session, wakes beside its successor",
         group::frozen(Duration::from_secs(8))), times: 2;
     case("3b", "worker frozen 20 s, past its transaction's time-out", group::frozen(Duration::from_secs(20))), times: 2;
@@ -118,7 +117,7 @@ cases! {
         topics::aborted_upstream()), times: 3, within_s: 10;
     case("11", "the committed offset is deleted by retention", topics::offset_deleted());
     case("12", "a backlog of 10 GB, two lanes, the default batch", limits::backlog()), times: 10;
-    case("13", "SIGTERM in the middle of a batch", process::terminated()), times: 5, within_s: 15;
+    case("13", "SIGTERM in the middle of a batch", group::terminated()), times: 5, within_s: 15;
     case("14a", "Redis primary killed while its replica is 1.5 s behind; `wait_replicas = 0`",
         cluster::promoted(Waits::No)), times: 2, within_s: 20, promise: Forgets;
     case("14b", "the same with `wait_replicas = 1`; P from the dead node's return as a replica",
@@ -163,7 +162,7 @@ cases! {
     case("28", "unwritable records: 9 MiB in zstd, just under 1 MiB, 500 MiB in gzip",
         inputs::not_writable()), times: 2;
     case("29a", "primary of the name tables killed before it replicated new campaigns; others arrive at once",
-        names::promoted()), times: 2, within_s: 20;
+        cluster::names_promoted()), times: 2, within_s: 20;
     case("29b", "FLUSHALL on the node of the name tables, and its replica; `weir rebuild`",
         lost::lost(Tables::Lost, lost::flush)), times: 2, within_s: 60;
     case("30a", "committed offsets deleted, as after a week without members", offsets::lost()), within_s: 60;

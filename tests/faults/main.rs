@@ -7,7 +7,6 @@ mod catalogue;
 mod ground;
 mod judge;
 mod load;
-mod machine;
 mod report;
 mod rows;
 #[path = "../support/mod.rs"]

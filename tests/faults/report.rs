@@ -1,6 +1,6 @@
 //! The results: printed, kept as a file, and written to docs/reliability.md.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -8,7 +8,6 @@ use serde::Serialize;
 use crate::{
     catalogue::{CASES, Case},
     judge::{Found, TrialVerdict},
-    machine::Machine,
     trial::{Findings, Order},
 };
 
@@ -182,4 +181,39 @@ impl Report {
         fs::write(page, format!("{before}{BEGIN}\n{table}{END}{after}"))
             .with_context(|| format!("cannot write {}", page.display()))
     }
+}
+
+/// The machine, as far as figures depend on it.
+#[derive(Debug, Serialize)]
+struct Machine {
+    cores: usize,
+    memory_gib: u64,
+    redis: String,
+    kafka: String,
+    day: String,
+}
+
+impl Machine {
+    fn look() -> Self {
+        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kib = memory.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default();
+        let jar = std::fs::read_dir(testkit::kafka::libs_folder()).ok().and_then(|mut files| {
+            files.find_map(|file| {
+                let name = file.ok()?.file_name().into_string().ok()?;
+                Some(name.strip_prefix("kafka-clients-")?.strip_suffix(".jar")?.to_owned())
+            })
+        });
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_gib: kib >> 20,
+            redis: said("redis-server", "--version").split_whitespace().nth(2).unwrap_or("v=?")[2..].to_owned(),
+            kafka: jar.unwrap_or_else(|| "?".to_owned()),
+            day: said("date", "+%F").trim().to_owned(),
+        }
+    }
+}
+
+fn said(program: &str, arg: &str) -> String {
+    let output = testkit::process::output(Command::new(program).arg(arg));
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }

@@ -2,7 +2,6 @@
 
 mod kills;
 mod nodes;
-mod turns;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,8 +9,7 @@ use anyhow::{Result, ensure};
 
 pub use self::{
     kills::killed,
-    nodes::{Whose, all_lost, clock_ahead, old_snapshot},
-    turns::{replies_lost, unreplicated},
+    nodes::{Whose, all_lost, clock_ahead, old_snapshot, replies_lost, unreplicated},
 };
 use super::{lost, plain};
 use crate::{
