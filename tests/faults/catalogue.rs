@@ -43,7 +43,6 @@ pub struct Case {
     pub key: &'static str,
     /// The fault in words: a row of the table.
     pub what: &'static str,
-    /// How often it is injected.
     #[serde(skip)]
     pub times: usize,
     /// How often in CI; `None`: CI leaves it out, as another test injects it or it takes minutes.
@@ -60,7 +59,6 @@ pub struct Case {
 type Run = fn(&mut Ground, &Order) -> Result<Findings>;
 
 impl Case {
-    /// The row of the catalogue that it belongs to.
     pub fn row(&self) -> u32 {
         self.key.trim_end_matches(|letter: char| letter.is_ascii_lowercase()).parse().unwrap()
     }
@@ -73,7 +71,6 @@ impl Case {
 
 macro_rules! cases {
     ($(case($key:literal, $what:literal, $rows:ident::$row:ident($($of:expr),*)) $(, $field:ident: $value:expr)*;)*) => {
-        /// All cases, in the catalogue's order.
         pub const CASES: &[Case] = &[$(Case {
             $($field: $value,)*
             ..Case::usual($key, $what, |ground, order| $rows::$row(ground, order, $($of),*))

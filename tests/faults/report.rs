@@ -11,7 +11,6 @@ use crate::{
     trial::{Findings, Order},
 };
 
-/// The markers around the table.
 const BEGIN: &str = "<!-- faults: begin -->";
 const END: &str = "<!-- faults: end -->";
 /// What the page says in front of the cases that have no row.
@@ -21,14 +20,12 @@ const OLDER: &str = " Cases that were not part of it have the row of an earlier 
 /// The promised seconds that the table leaves out.
 const USUAL_WITHIN_S: u64 = 30;
 
-/// The results of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
     pub outcomes: Vec<Outcome>,
 }
 
-/// The result of a case.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     #[serde(flatten)]
@@ -130,12 +127,10 @@ impl Report {
         Self { machine: Machine::look(), outcomes: Vec::new() }
     }
 
-    /// Saves the results so far.
     pub fn keep(&self, file: &Path) -> Result<()> {
         fs::write(file, serde_json::to_string_pretty(self)?).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// The table.
     pub fn markdown(&self) -> String {
         self.table(&BTreeMap::new())
     }

@@ -51,13 +51,11 @@ pub fn now_ms() -> i64 {
     SystemClock.now().millis()
 }
 
-/// The parameters of a case.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub case: &'static Case,
     /// How often the fault is to be injected.
     pub times: usize,
-    /// Seed of all random choices.
     pub seed: u64,
     /// Whether new intents that are committed later than promised are a failure.
     pub times_count: bool,
@@ -65,15 +63,12 @@ pub struct Order {
     pub folder: PathBuf,
 }
 
-/// The findings of a case.
 #[derive(Debug, Default, Serialize)]
 pub struct Findings {
     pub verdict: TrialVerdict,
-    /// How often the fault was injected.
     pub times: usize,
     /// From each fault's end until new intents are committed.
     pub back_ms: Vec<u128>,
-    /// Notes for the table.
     pub notes: Vec<String>,
 }
 
@@ -188,7 +183,6 @@ impl Trial {
         self.published.len()
     }
 
-    /// Ends the load.
     pub fn unload(&mut self) -> Result<()> {
         if let Some(load) = self.load.take() {
             self.published.extend(load.stop()?);
@@ -266,7 +260,6 @@ impl Trial {
         })
     }
 
-    /// Waits until a condition holds.
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
         wait_for(DEADLINE, || holds().then_some(()))
             .with_context(|| format!("waited {DEADLINE:?} in vain until {what}"))

@@ -178,7 +178,6 @@ impl Cluster {
         self.groups.iter().find_map(|group| self.nodes[group.primary].data.get(key))
     }
 
-    /// All keys of all nodes.
     pub fn all_keys(&self) -> Data {
         self.groups.iter().flat_map(|group| self.nodes[group.primary].data.clone()).collect()
     }

@@ -76,7 +76,6 @@ fn pairs(hash: &BTreeMap<Vec<u8>, Vec<u8>>) -> Value {
     Value::Array(hash.iter().flat_map(|(field, value)| [bulk(field.clone()), bulk(value.clone())]).collect())
 }
 
-/// Runs a command on keys, from a client or a script.
 pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
     let name = args[0].to_ascii_uppercase();
     if name == b"TIME" {

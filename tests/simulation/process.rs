@@ -93,7 +93,6 @@ impl Process {
         self.frozen.get()
     }
 
-    /// When it last woke.
     pub fn thawed_at(&self) -> Duration {
         self.freezes.borrow().last().map_or(Duration::ZERO, |(_, thawed)| *thawed)
     }

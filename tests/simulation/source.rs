@@ -26,7 +26,6 @@ use super::{
 /// Brokers that lead the partitions of a ring: each answers by itself.
 const LEADERS: usize = 3;
 
-/// Consumed records.
 #[derive(Default)]
 pub struct Batch(pub Vec<Fetched>);
 

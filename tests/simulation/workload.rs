@@ -103,9 +103,7 @@ impl Ask {
     }
 }
 
-/// The intents of each partition.
 pub type Logs = Vec<Vec<Arc<Intent>>>;
-/// Draws the intent at a partition and offset.
 pub type Asks = BTreeMap<(i32, i64), Ask>;
 
 /// The user of an intent. For long histories, most intents are for few users without caps.

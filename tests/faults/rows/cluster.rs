@@ -115,12 +115,10 @@ pub fn resharded(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// The first slots that a primary serves.
 fn first_slots(cluster: &RedisCluster, node: usize) -> Result<Vec<u16>> {
     Ok(cluster.slots_of(node)?.into_iter().take(SLOTS.into()).collect())
 }
 
-/// Checks that the worker was redirected.
 fn redirected(trial: &mut Trial, worker: usize) -> Result<()> {
     let told = ["moved", "ask", "try_again"].map(|reason| {
         let label = format!("reason=\"{reason}\"");

@@ -29,7 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How much more memory all attacks together may take.
 const MORE_MIB: u64 = 100;
 
-/// The result of the attacks.
 #[derive(Debug, Default)]
 struct Met {
     open: usize,

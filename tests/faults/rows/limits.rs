@@ -16,7 +16,6 @@ use crate::{
     trial::{Findings, Order, SHORT_SESSION, Trial},
 };
 
-/// The broker's disk.
 const DISK_MIB: u32 = 200;
 /// How long a broker may take to notice that its disk is full.
 const NOTICE_DEADLINE: Duration = Duration::from_secs(60);
@@ -26,7 +25,6 @@ const MORE_BYTES: u64 = 8 << 20;
 const PADDED_BYTES: usize = 20_000;
 /// Intents published at once.
 const AT_ONCE: usize = 5_000;
-/// How long the backlog may take.
 const BACKLOG_DEADLINE: Duration = Duration::from_secs(1_800);
 /// The most that a worker of two lanes takes: 300 MB.
 const RSS_MIB: u64 = 286;

@@ -180,7 +180,6 @@ fn freeze_in(
 
 /// How long earlier decisions may take to become visible: a session of 6 s and a transaction of 15.
 const SETTLE: &str = "25s";
-/// How long a rebuild may take.
 const REBUILD_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Runs `weir rebuild` with a worker's configuration and further arguments, and gives what it prints. It has to end with this code.

@@ -166,7 +166,6 @@ pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     judged(trial, order.times, workers[0], &Halts::default())
 }
 
-/// The partitions that a worker has.
 fn partitions_of(worker: &Worker) -> Vec<i32> {
     let has = |partition: &i32| metric(worker, "weir_lag_records", &format!("\"{partition}\"")).is_some();
     (0..PARTITIONS).filter(has).collect()

@@ -37,7 +37,6 @@ pub fn flushed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// Checks that the worker got this answer.
 fn met(trial: &mut Trial, worker: usize, reason: &str) -> Result<()> {
     let label = format!("reason=\"{reason}\"");
     let met = metric(trial.worker(worker), "weir_redis_retries_total", &label).unwrap_or(0.0);

@@ -117,7 +117,6 @@ fn sha256(bytes: &[u8]) -> String {
     hex::encode(sha2::Sha256::digest(bytes))
 }
 
-/// Invalid policies.
 pub fn policy(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = under_load(ground, order, "policy")?;
     let worker = trial.start_ready("only", &[])?;

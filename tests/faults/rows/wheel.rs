@@ -19,7 +19,6 @@ use crate::{
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
-/// The furthest that an intent is deferred.
 const FURTHEST_MS: i64 = 150 * MINUTE_MS;
 
 /// A case whose time is moved.
