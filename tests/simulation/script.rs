@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use mlua::{Lua, MultiValue, Table, Value as LuaValue, Variadic};
+use mlua::{Lua, MultiValue, Value as LuaValue, Variadic};
 use redis::Value;
 
 use super::commands::{self, Effects};
@@ -78,19 +78,8 @@ pub fn run(script: &Script, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data,
     reply
 }
 
-/// The script for a bound on histories that is less than what `redis.max_entries` may be: its fast path, which does not count
-/// entries, ends sooner.
-pub fn bounded(source: &str) -> String {
-    with(source, "MAX_FAST_BYTES", 80)
-}
-
-/// The script with so little work to a call that the rest is answered LATER soon.
-pub fn impatient(source: &str) -> String {
-    with(source, "MAX_WORK", 10)
-}
-
 /// The script with another value of one constant.
-fn with(source: &str, constant: &str, value: u32) -> String {
+pub fn with(source: &str, constant: &str, value: u32) -> String {
     let begin = format!("local {constant} = ");
     let line = |line: &'_ str| match line.trim_start().starts_with(&begin) {
         true => format!("{begin}{value}\n"),
@@ -141,26 +130,15 @@ fn interpreter() -> mlua::Result<Lua> {
     let lua = Lua::new();
     let redis = lua.create_table()?;
     redis.set("call", lua.create_function(|lua, args: Variadic<Bytes>| command(lua, &args))?)?;
-    redis.set(
-        "error_reply",
-        lua.create_function(|lua, text: Bytes| {
-            let table = lua.create_table()?;
-            table.set("err", text)?;
-            Ok(table)
-        })?,
-    )?;
-    let structs = lua.create_table()?;
-    structs.set("pack", lua.create_function(pack)?)?;
-    structs.set("unpack", lua.create_function(unpack)?)?;
-    let msgpack = lua.create_table()?;
-    msgpack.set("unpack", lua.create_function(unpack_msgpack)?)?;
-    let bit = lua.create_table()?;
-    bit.set("band", lua.create_function(|_, (a, b): (u32, u32)| Ok(a & b))?)?;
+    redis.set("error_reply", lua.create_function(|lua, text: Bytes| lua.create_table_from([("err", text)]))?)?;
+    let structs = [("pack", lua.create_function(pack)?), ("unpack", lua.create_function(unpack)?)];
+    let msgpack = [("unpack", lua.create_function(unpack_msgpack)?)];
+    let bit = [("band", lua.create_function(|_, (a, b): (u32, u32)| Ok(a & b))?)];
     let globals = lua.globals();
     globals.set("redis", redis)?;
-    globals.set("struct", structs)?;
-    globals.set("cmsgpack", msgpack)?;
-    globals.set("bit", bit)?;
+    globals.set("struct", lua.create_table_from(structs)?)?;
+    globals.set("cmsgpack", lua.create_table_from(msgpack)?)?;
+    globals.set("bit", lua.create_table_from(bit)?)?;
     Ok(lua)
 }
 
@@ -180,19 +158,13 @@ fn to_lua(lua: &Lua, value: Value) -> mlua::Result<LuaValue> {
         Value::Nil => LuaValue::Boolean(false),
         Value::Int(number) => LuaValue::Integer(number),
         Value::BulkString(bytes) => LuaValue::String(lua.create_string(bytes)?),
-        Value::Okay => LuaValue::Table(ok(lua)?),
+        Value::Okay => LuaValue::Table(lua.create_table_from([("ok", "OK")])?),
         Value::Array(values) => {
             let values = values.into_iter().map(|value| to_lua(lua, value)).collect::<Result<Vec<_>, _>>()?;
             LuaValue::Table(lua.create_sequence_from(values)?)
         }
         other => return Err(mlua::Error::runtime(format!("{other:?}"))),
     })
-}
-
-fn ok(lua: &Lua) -> mlua::Result<Table> {
-    let table = lua.create_table()?;
-    table.set("ok", "OK")?;
-    Ok(table)
 }
 
 /// The pieces of a format of `struct`, and how many bytes each has: of all kinds, the scripts use big-endian unsigned numbers (`B`, `I`),
