@@ -14,6 +14,7 @@ mod support;
 mod trial;
 
 use std::{
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -108,7 +109,7 @@ fn main() -> Result<ExitCode> {
     }
     drop(ground);
     match cli.output {
-        Output::Text => println!("{}", report.markdown()),
+        Output::Text => println!("{}", report.table(&BTreeMap::new())),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }
     let good = report.outcomes.iter().all(Outcome::holds);

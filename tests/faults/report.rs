@@ -131,11 +131,8 @@ impl Report {
         fs::write(file, serde_json::to_string_pretty(self)?).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    pub fn markdown(&self) -> String {
-        self.table(&BTreeMap::new())
-    }
-
-    fn table(&self, others: &BTreeMap<String, String>) -> String {
+    /// The table, with the rows of cases that did not run.
+    pub fn table(&self, others: &BTreeMap<String, String>) -> String {
         let Machine { cores, memory_gib, redis, kafka, day } = &self.machine;
         let (mut rows, mut older) = (String::new(), "");
         for case in CASES {

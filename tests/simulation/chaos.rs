@@ -234,7 +234,7 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
         RedisFault::Wipe if whole && still => {
             cluster.restart(group, Keeps::Nothing, env.millis(0, 1_000));
         }
-        RedisFault::FlushScripts => cluster.forget_scripts(group),
+        RedisFault::FlushScripts => cluster.nodes[primary].scripts.clear(),
         RedisFault::Stall => cluster.nodes[primary].stalled_until = now + env.millis(10, 5_000),
         RedisFault::Refuse => {
             let refusal = REFUSALS[env.index(REFUSALS.len())];

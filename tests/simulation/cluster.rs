@@ -16,7 +16,7 @@ use super::{
     rules::MOST,
     sabotage::Sabotage,
     script::{self, Data, Item, Script, error},
-    services::{self, Forgotten},
+    services::Forgotten,
     till::Till,
     time::wall_ms,
 };
@@ -43,7 +43,7 @@ pub struct Group {
 #[derive(Default)]
 pub struct Node {
     pub data: Data,
-    scripts: BTreeMap<String, Script>,
+    pub scripts: BTreeMap<String, Script>,
     /// Counts restarts: connections of an earlier one are broken.
     pub incarnation: u64,
     pub down_until: Duration,
@@ -93,7 +93,8 @@ impl LimitsLost {
     pub fn forget(&mut self, (now, of): (Duration, Forgotten), (key, had, kept): Replaced<'_>) {
         lock(&self.heard).fails_over(had, kept);
         self.permits.push((now, permits::forgotten(had, kept, wall_ms(now))));
-        if services::is_of_members(key) && had != kept {
+        // Those of a service, as `lua/share.lua` knows them.
+        if key.ends_with(b":members") && had != kept {
             self.services.push((now, of));
         }
     }
@@ -433,11 +434,6 @@ impl Cluster {
             group.log.clear();
             group.wiped = true;
         }
-    }
-
-    pub fn forget_scripts(&mut self, group: usize) {
-        let primary = self.primary(group);
-        self.nodes[primary].scripts.clear();
     }
 
     /// Moves the next key of a migrating slot; the slot changes owners when none is left.

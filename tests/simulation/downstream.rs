@@ -112,11 +112,6 @@ impl Downstream {
 pub type SharedDownstream = Arc<Mutex<Downstream>>;
 
 impl Broker {
-    /// The planted bug: nobody reads what waits for a route that is removed.
-    pub fn leaves_what_waits(&self) -> bool {
-        self.env.sabotage() == Sabotage::RemovedRouteUnread && lock(&self.downstream).is_removed
-    }
-
     /// Shows the keepers what is in the topics now.
     pub fn show(&self) {
         let mut downstream = lock(&self.downstream);

@@ -61,7 +61,12 @@ pub async fn grow(world: Rc<World>) {
         processes.iter().for_each(|process| process.kill());
     }
     env.sleep(growth.at.saturating_sub(env.passed())).await;
-    world.broker.borrow_mut().add_partitions();
+    {
+        let mut broker = world.broker.borrow_mut();
+        broker.missing = 0;
+        broker.tell_groups();
+        broker.show();
+    }
     env.note(|| "a partition is added to the intents, and to what waits".to_owned());
     for log in [Log::Input, Log::Waiting] {
         env.sleep(env.millis(0, FOUND_WITHIN_MS / 2)).await;
@@ -78,12 +83,6 @@ impl Broker {
             self.tell_groups();
         }
         self
-    }
-
-    fn add_partitions(&mut self) {
-        self.missing = 0;
-        self.tell_groups();
-        self.show();
     }
 
     fn tell_groups(&mut self) {

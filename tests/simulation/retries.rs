@@ -49,13 +49,6 @@ impl Failing {
     }
 }
 
-impl World {
-    /// Whether each approved record was delivered, or not.
-    pub fn is_delivered(&self) -> bool {
-        self.setting.failing.is_none() || self.delivered.get() >= self.broker.borrow().outputs.len()
-    }
-}
-
 impl Broker {
     /// The delivery of an approved record has failed: it comes back as it is.
     fn write_back(&mut self, approved: &Intent, headers: Vec<Header>) {

@@ -87,13 +87,6 @@ pub enum Log {
     Retries,
 }
 
-impl Log {
-    /// Whether others write it, and not weir.
-    const fn is_published(self) -> bool {
-        matches!(self, Self::Input | Self::Retries)
-    }
-}
-
 /// A partition of a topic.
 pub type Place = (Log, i32);
 
@@ -168,7 +161,8 @@ impl Broker {
     /// Where a partition ends at read_committed, for a reader that has taken all that it can read from this offset on: behind aborted
     /// records and the marks of transactions.
     pub fn stable_end(&self, place: Place, from: i64) -> i64 {
-        if place.0.is_published() {
+        // Others write these.
+        if matches!(place.0, Log::Input | Log::Retries) {
             return from;
         }
         let is_open = |stored: &&Stored| stored.transaction.is_some_and(|transaction| self.is_open(transaction));

@@ -22,10 +22,9 @@ use super::{
     env::Env,
     growth::Growth,
     pressure::Load,
-    refunds,
     retries::Failing,
     rings::SHARES,
-    sabotage::About,
+    sabotage::{About, Sabotage},
     services::Served,
 };
 
@@ -262,7 +261,7 @@ pub struct Setting {
     pub paced: Option<Paced>,
     /// How deliveries fail.
     pub failing: Option<Failing>,
-    /// Refunds come as reports of deliveries.
+    /// Refunds come as reports of deliveries that failed for good: in every second run, but in none of planted bugs.
     pub reports: bool,
     /// The service that asks for admissions.
     pub served: Option<Served>,
@@ -292,7 +291,7 @@ impl Setting {
             load: None,
             paced: None,
             failing: None,
-            reports: refunds::come_as_reports(env),
+            reports: env.sabotage() == Sabotage::None && env.dice("report", 0).bool(),
             served: Served::draw(env),
             growth: Growth::draw(env),
         };

@@ -33,11 +33,6 @@ pub enum Forgotten {
     All,
 }
 
-/// Whether this key has the members of a service, as `lua/share.lua` knows them.
-pub fn is_of_members(key: &[u8]) -> bool {
-    key.ends_with(b":members")
-}
-
 /// The instances of the service, which are alike.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {

@@ -15,7 +15,7 @@ use weir_core::{
 
 use super::{
     broker::{Fetched, Membership},
-    env::Env,
+    env::{Env, lock},
     group::Look,
     process::Shared,
     rings::{Intent, Log},
@@ -169,7 +169,9 @@ impl SimSource {
     fn fetch(&mut self, batch: &mut Batch, max: usize) {
         let mut broker = self.broker.borrow_mut();
         broker.pass_time();
-        if self.log == Log::Waiting && broker.leaves_what_waits() {
+        // The planted bug: nobody reads what waits for a route that is removed.
+        let unread = self.env.sabotage() == Sabotage::RemovedRouteUnread && lock(&broker.downstream).is_removed;
+        if self.log == Log::Waiting && unread {
             return;
         }
         let now = self.env.passed();
