@@ -137,53 +137,30 @@ const MEMBER_FOR: Duration = Duration::from_secs(8);
 /// A clock that is off by no more has to agree with others on the window.
 const MOST_OFF_MS: i64 = 100;
 
-/// `[pressure]`, as the checker needs it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
-    /// The most users that may be active.
-    pub most: u64,
-    pub window_minutes: u8,
-    /// It applies to pushes only.
-    pushes_only: bool,
-    pub defers: bool,
+/// `[pressure]` whose maximum is reached, in every second run.
+pub fn draw(env: &Env, may_defer: bool) -> Option<PressureRule> {
+    let planted = env.sabotage();
+    // Nothing is drawn for another planted bug: the seed that shows it stays the same.
+    if !planted.is_about(About::Pressure) && (planted != Sabotage::None || !env.chance(500)) {
+        return None;
+    }
+    // The planted bug shows where the window outlasts the trouble.
+    let long = planted == Sabotage::SkipTurnRetry;
+    let rule = PressureRule {
+        max_active_users: [2, 4, 9, 16][env.index(4)],
+        window_minutes: if long { 10 } else { [1, 1, 2, 10][env.index(4)] },
+        filter: if env.chance(200) { on_channel("push") } else { Filter::default() },
+        action: if may_defer && !long && env.chance(500) { Action::Defer } else { Action::Suppress },
+    };
+    Some(match rule.action {
+        // Few users per window, each with intents that are deferred again and again, would take hours to come in.
+        Action::Defer => PressureRule { max_active_users: rule.max_active_users.max(9), window_minutes: 1, ..rule },
+        Action::Suppress => rule,
+    })
 }
 
-impl Load {
-    /// One whose maximum is reached, in every second run.
-    pub fn draw(env: &Env, may_defer: bool) -> Option<Self> {
-        let planted = env.sabotage();
-        // Nothing is drawn for another planted bug: the seed that shows it stays the same.
-        if !planted.is_about(About::Pressure) && (planted != Sabotage::None || !env.chance(500)) {
-            return None;
-        }
-        // The planted bug shows where the window outlasts the trouble.
-        let long = planted == Sabotage::SkipTurnRetry;
-        let load = Self {
-            most: [2, 4, 9, 16][env.index(4)],
-            window_minutes: if long { 10 } else { [1, 1, 2, 10][env.index(4)] },
-            pushes_only: env.chance(200),
-            defers: may_defer && !long && env.chance(500),
-        };
-        // Few users per window, each with intents that are deferred again and again, would take hours to come in.
-        Some(if load.defers { Self { most: load.most.max(9), window_minutes: 1, ..load } } else { load })
-    }
-
-    pub fn window_ms(self) -> i64 {
-        i64::from(self.window_minutes) * 60_000
-    }
-
-    fn applies_to(self, ask: &Ask) -> bool {
-        !self.pushes_only || ask.kind == Kind::Push
-    }
-
-    pub fn to_weir(self) -> PressureRule {
-        PressureRule {
-            max_active_users: self.most,
-            window_minutes: self.window_minutes,
-            filter: if self.pushes_only { on_channel("push") } else { Filter::default() },
-            action: if self.defers { Action::Defer } else { Action::Suppress },
-        }
-    }
+fn applies_to(rule: &PressureRule, ask: &Ask) -> bool {
+    rule.filter.channels.is_none() || ask.kind == Kind::Push
 }
 
 fn minute(at: Duration) -> i64 {
@@ -203,18 +180,19 @@ fn hash(ask: &Ask) -> ActivityHash {
 impl Judge<'_> {
     /// All promises about who became active.
     pub fn pressure(&mut self, outs: &[&Out]) {
-        let Some(load) = self.world.setting.load.filter(|_| self.world.setting.mode != Mode::Shadow) else { return };
-        let heard = lock(&self.world.keyspace.heard);
+        let world = self.world;
+        let Some(load) = world.setting.load.as_ref().filter(|_| world.setting.mode != Mode::Shadow) else { return };
+        let heard = lock(&world.keyspace.heard);
         self.most_active(load, &heard);
         self.all_told(load, outs, &heard);
     }
 
     /// When the first intent came for each user that pressure does not apply to. It makes its user active without a place; a push behind it needs
     /// none either.
-    fn others_came(&self, load: Load) -> BTreeMap<ActivityHash, Duration> {
+    fn others_came(&self, load: &PressureRule) -> BTreeMap<ActivityHash, Duration> {
         let mut first = BTreeMap::new();
         for intent in self.world.broker.borrow().all(Log::Input) {
-            if let Some(ask) = self.asks.get(&intent.first).filter(|ask| !load.applies_to(ask)) {
+            if let Some(ask) = self.asks.get(&intent.first).filter(|ask| !applies_to(load, ask)) {
                 let came: &mut Duration = first.entry(hash(ask)).or_insert(intent.at);
                 *came = intent.at.min(*came);
             }
@@ -223,7 +201,7 @@ impl Judge<'_> {
     }
 
     /// No more users are active at once than may be, of those who took a place for it.
-    fn most_active(&mut self, load: Load, heard: &Heard) {
+    fn most_active(&mut self, load: &PressureRule, heard: &Heard) {
         let (window, others_came) = (i64::from(load.window_minutes), self.others_came(load));
         let mut active: BTreeMap<i64, Vec<ActivityHash>> = BTreeMap::new();
         let mut before: Option<(ActivityHash, i64, bool)> = None;
@@ -245,7 +223,7 @@ impl Judge<'_> {
                 }
             }
         }
-        let most = load.most + heard.places_lost;
+        let most = load.max_active_users + heard.places_lost;
         for (minute, users) in active.iter().filter(|(_, users)| users.len() as u64 > most) {
             let told: Vec<_> = heard.told.iter().filter(|((user, _), _)| users.contains(user)).collect();
             self.broken.push(format!("pressure: {} of {most} users were active in {minute}: {told:?}", users.len()));
@@ -258,7 +236,7 @@ impl Judge<'_> {
     fn is_unsure(&self, process: u64, (from, upto): (Duration, Duration)) -> bool {
         let processes = self.world.processes.borrow();
         let Some(process) = processes.iter().find(|other| other.number == process) else { return false };
-        let window_ms = self.world.setting.load.map_or(0, Load::window_ms).unsigned_abs();
+        let window_ms = self.world.setting.load.as_ref().map_or(0, PressureRule::window_ms).unsigned_abs();
         let since = from.saturating_sub(Duration::from_millis(window_ms) + TOLD_WITHIN);
         let has_twin = processes.iter().any(|other| {
             let is_namesake = other.number != process.number && other.instance == process.instance;
@@ -303,7 +281,7 @@ impl Judge<'_> {
     }
 
     /// Other instances are told of whoever was approved, unless the process ended, or the user has left the window by then.
-    fn all_told(&mut self, load: Load, outs: &[&Out], heard: &Heard) {
+    fn all_told(&mut self, load: &PressureRule, outs: &[&Out], heard: &Heard) {
         let processes = self.world.processes.borrow();
         let ends: Vec<u64> =
             processes.iter().filter(|process| !process.is_dead()).map(|process| process.number).collect();
@@ -328,7 +306,8 @@ impl Judge<'_> {
 
     /// Whether a user may have been kept out: not active, as far as the process must have known.
     pub fn may_be_kept_out(&self, out: &Out, ask: &Ask) -> bool {
-        let Some(load) = self.world.setting.load.filter(|load| load.applies_to(ask)) else { return false };
+        let load = self.world.setting.load.as_ref().filter(|load| applies_to(load, ask));
+        let Some(load) = load else { return false };
         let Some(Decided { from, upto, .. }) = self.world.decided(out, ask, |_| false) else { return true };
         if self.is_unsure(out.submit.process, (from, upto)) {
             return true;

@@ -257,7 +257,7 @@ async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Res
     let mut restorer = rebuild.restorer();
     fill(world, process, rebuild, &mut restorer).await?;
     // Where budgets are counted, leases have to end, too.
-    let leases = if world.setting.budgets().next().is_some() { LONGEST_LEASE } else { Duration::ZERO };
+    let leases = if !world.setting.budgets.is_empty() { LONGEST_LEASE } else { Duration::ZERO };
     let settle = rebuild.marked_at.plus(i64::try_from((SETTLE + leases).as_millis()).unwrap());
     while process.clock.now() < settle {
         keep(world, rebuild, &BTreeMap::new()).await?;

@@ -119,7 +119,7 @@ impl Keyspace {
         // Tokens of a rolling window are in the ledger by the clock of the node that they are on.
         // Ids of the log of activity are times, too, and permits and shares of a service end by the clock of the node that they are on.
         let by_node = [setting.load.is_some(), setting.served.is_some(), setting.paced.is_some()];
-        let by_node = by_node.contains(&true) || setting.budgets().next().is_some();
+        let by_node = by_node.contains(&true) || !setting.budgets.is_empty();
         cluster.wrong_clock = wrong_clock.filter(|_| !by_node);
         cluster.ledger.bound = usize::try_from(setting.max_entries).ok();
         let cluster = Arc::new(Mutex::new(cluster));
@@ -143,7 +143,7 @@ impl Keyspace {
             put_in: Arc::default(),
             stats: Arc::default(),
             answers: Arc::default(),
-            tells: Tells::new(setting.budgets().map(|budget| budget.to_weir())),
+            tells: Tells::new(setting.budgets.iter().cloned()),
         }
     }
 

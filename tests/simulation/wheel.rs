@@ -10,7 +10,8 @@ use weir_core::{
         wheel::{Bucket, Ring, rounded},
     },
     history::decide::AdmitVerdict,
-    policy::Mode,
+    limit::budget::{Budget, WhenUnavailable},
+    policy::{Action, Mode},
 };
 
 use super::{
@@ -176,7 +177,7 @@ impl Judge<'_> {
         Deferral { due, why, .. }: &Deferral,
         at_some_moment: impl Fn(&dyn Fn(i64) -> bool) -> bool,
     ) -> Option<&'static str> {
-        let setting = self.world.setting;
+        let setting = &self.world.setting;
         let capped = matches!(ask.kind, Kind::Plain | Kind::Push | Kind::Email);
         let right = match why {
             DeferReason::TooEarly => {
@@ -192,13 +193,16 @@ impl Judge<'_> {
             }
             DeferReason::Cap => setting.deferring.is_some_and(|deferring| deferring.cap.is_some()) && capped,
             DeferReason::Budget => self.may_be_deferred(out, ask),
-            DeferReason::Pressure => setting.load.is_some_and(|load| load.defers) && self.may_be_kept_out(out, ask),
+            DeferReason::Pressure => {
+                setting.load.as_ref().is_some_and(|load| load.action == Action::Defer) && self.may_be_kept_out(out, ask)
+            }
             // What waits for its route is not on the wheel, and retries are judged by themselves.
             DeferReason::Capacity | DeferReason::Retry => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
                 // Before an intent waits for its route it must be known whether it was approved before.
-                (waits || self.has_budget_that(ask, true) || self.may_wait(ask)) && setting.unavailable_after.is_some()
+                (waits || self.has_budget_that(ask, WhenUnavailable::Wait) || self.may_wait(ask))
+                    && setting.unavailable_after.is_some()
             }
         };
         (!right).then_some("no reason")
@@ -226,8 +230,9 @@ impl Judge<'_> {
 
     /// Whether an intent that was suppressed could not be deferred until the reason no longer holds.
     pub fn must_not_wait(&self, reason: &str, envelope: &serde_json::Value, at: i64) -> bool {
-        let setting = self.world.setting;
+        let setting = &self.world.setting;
         let Some(deferring) = setting.deferring.filter(|_| setting.mode == Mode::Enforce) else { return true };
+        let defers = |budget: &Budget| budget.when_spent == Action::Defer && envelope["budget"]["name"] == *budget.name;
         let spread_ms = match reason {
             "too_early" => 0,
             "quiet_hours" => match deferring.quiet {
@@ -235,11 +240,11 @@ impl Judge<'_> {
                 None => return true,
             },
             "cap" if deferring.cap.is_some_and(|cap| envelope["cap"]["name"] == cap) => 0,
-            "pressure" => match setting.load.filter(|load| load.defers) {
+            "pressure" => match setting.load.as_ref().filter(|load| load.action == Action::Defer) {
                 Some(load) => load.window_ms(),
                 None => return true,
             },
-            "budget" if setting.budgets().any(|budget| budget.defers && envelope["budget"]["name"] == budget.name) => 0,
+            "budget" if setting.budgets.iter().any(defers) => 0,
             _ => return true,
         };
         let eligible = envelope["eligible_at"].as_str().and_then(Time::from_rfc3339);
