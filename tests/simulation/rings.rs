@@ -1,12 +1,7 @@
 //! The fake topics that weir reads, and their records: those that others write; and those that it writes itself, of the wheel and of
 //! waiting intents. What readers see of all that weir writes, and whether all is done.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, ops::Range, sync::Arc, time::Duration};
 
 use weir_core::{
     basis::header::HeaderName,
