@@ -36,6 +36,8 @@ const DEADLINE: Duration = Duration::from_secs(100);
 pub const RATE: u32 = 300;
 /// Partitions of each topic.
 pub const PARTITIONS: i32 = 4;
+/// Shards of a scene's keyspace.
+pub const SHARDS: u16 = 64;
 /// A short session, so that a dead member is noticed soon. In production that takes longer by as much as the session
 /// is longer (librdkafka's default is 45 s).
 pub const SHORT_SESSION: [(&str, &str); 2] = [

@@ -181,7 +181,7 @@ fn delete(key: &[u8], data: &mut Data, effects: &mut Effects) -> bool {
     true
 }
 
-fn text(bytes: &[u8]) -> &str {
+pub fn text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).unwrap()
 }
 

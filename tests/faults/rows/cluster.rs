@@ -11,7 +11,7 @@ use crate::{
     ground::Ground,
     load::LoadRate,
     support::{Decision, SEGMENTS, approval, http::metric, model::Sent},
-    trial::{Findings, Order, RATE, Trial},
+    trial::{Findings, Order, RATE, SHARDS, Trial},
 };
 
 /// How long a replica gets no writes before its primary dies: below the 2 s after which it would count as dead.
@@ -147,8 +147,6 @@ pub fn grown_and_shrunk(ground: &mut Ground, order: &Order) -> Result<Findings> 
     trial.finish(order.times)
 }
 
-/// The scene's number of shards.
-const SHARDS: u16 = 64;
 /// New campaigns at each step. Fewer than the 1,024 numbers that a promoted server skips: the case looks for a campaign with two
 /// numbers, and `tests/redis/names.rs` for a number with two names.
 const CAMPAIGNS: u64 = 40;

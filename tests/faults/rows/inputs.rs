@@ -14,7 +14,7 @@ use crate::{
         model::Sent,
         outcome::{CASE, case},
     },
-    trial::{Findings, Order, Trial},
+    trial::{Findings, Order, SHARDS, Trial},
 };
 
 #[path = "../../fixtures/hostile.rs"]
@@ -132,7 +132,7 @@ pub enum Common {
 }
 
 fn shape(sent: Sent, common: Common) -> Option<Sent> {
-    let layout = Layout::for_users(64, 10_000);
+    let layout = Layout::for_users(SHARDS, 10_000);
     match common {
         // Of a segment with a cap on all sends, so that its history stays short whatever comes.
         Common::User => Some(Sent { user: 77, category: Some("promo"), ..sent }),

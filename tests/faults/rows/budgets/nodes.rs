@@ -16,11 +16,8 @@ use crate::{
     ground::Ground,
     rows::{lost::rebuild, on, plain, send},
     support::{POLICY, http::metric, model::Sent},
-    trial::{Findings, Order, SHORT_SESSION, Trial},
+    trial::{Findings, Order, SHARDS, SHORT_SESSION, Trial},
 };
-
-/// The scene's number of shards.
-const SHARDS: u16 = 64;
 
 /// A total for each campaign: for those of the load, and for one that is spent before it begins.
 const TOTALS: &str = r#"
