@@ -14,7 +14,7 @@ use crate::{
         budgets::{self, Whose},
         clocks,
         cluster::{self, Waits},
-        delivery, expiry, group, http,
+        delivery, group, http,
         inputs::{self, Common},
         limits,
         lost::{self, Tables},
@@ -153,9 +153,9 @@ cases! {
     case("25b", "the worker cannot allocate memory", limits::memory_limit()), times: 2;
     case("26", "HTTP: 10,000 connections, slow ones, a body of 10 GB, bad tokens",
         http::attacked()), times: 2, within_s: 10;
-    case("27a", "all Redis nodes paused for 12 s, past `expires_at` and a cap's window", expiry::paused()), times: 2;
+    case("27a", "all Redis nodes paused for 12 s, past `expires_at` and a cap's window", script::paused()), times: 2;
     case("27b", "Redis frozen for 12 s, past `expires_at` and a cap's window; it executes late calls",
-        expiry::frozen()), times: 2;
+        script::frozen()), times: 2;
     case("28", "unwritable records: 9 MiB in zstd, just under 1 MiB, 500 MiB in gzip",
         inputs::not_writable()), times: 2;
     case("29a", "primary of the name tables killed before it replicated new campaigns; others arrive at once",

@@ -5,7 +5,6 @@ pub mod budgets;
 pub mod clocks;
 pub mod cluster;
 pub mod delivery;
-pub mod expiry;
 pub mod group;
 pub mod http;
 pub mod inputs;
