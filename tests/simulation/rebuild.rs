@@ -1,7 +1,12 @@
 //! `weir rebuild`: the code of `crates/redis/src/rebuild` as it is, in the steps of `src/cli/rebuild`, on the fake topics; and who
 //! runs it, more than once where a run hangs or dies.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::task::spawn_local;
 use weir_core::{
@@ -10,29 +15,35 @@ use weir_core::{
         decision_header::DecisionHeader,
     },
     history::{
+        decide::Scope as BudgetScope,
         deferred_send::PastSend,
         found_names::{Age, FoundNames},
         refund::Refund,
     },
-    limit::budget::lease::LONGEST_LEASE,
+    limit::budget::{
+        BudgetId,
+        lease::LONGEST_LEASE,
+        ledger::{Account, Recount},
+    },
+    policy::Policy,
     ports::{Clock as _, StoreError},
 };
 use weir_kafka::sink::COMMIT_WATCHDOG;
 use weir_redis::{
     KeyspaceSeed,
-    rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope},
+    rebuild::{self, BudgetChange, BudgetKeyState, Held, NamesRepair, Rebuild, RebuildError, Restorer, Scope},
 };
 use weir_worker::lane::ANSWERS_HOLD;
 
 use super::{
     broker::TRANSACTION_TIMEOUT,
+    budgets::spent,
     env::lock,
     process::{Moment, Process},
-    recount,
     refunds::taken_back,
     rings::{Intent, Log},
     run::World,
-    sabotage::About,
+    sabotage::{About, Sabotage},
     store::REFUNDS,
     time::wall,
 };
@@ -240,7 +251,7 @@ fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, St
 }
 
 /// Asks again while Redis is unavailable.
-pub async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, String> {
+async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, String> {
     let began = world.env.passed();
     loop {
         match ask().await {
@@ -264,7 +275,7 @@ async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Res
         world.env.sleep(Duration::from_secs(1)).await;
     }
     fill(world, process, rebuild, &mut restorer).await?;
-    recount::restore(world, rebuild).await?;
+    recount(world, rebuild).await?;
     take_refunds(world, rebuild, &mut restorer).await
 }
 
@@ -289,7 +300,7 @@ async fn save(world: &World, rebuild: &mut Rebuild, next: usize) -> Result<(), S
 }
 
 /// Saves the run's position and renews its lock; what fails now is saved later.
-pub async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32, i64>) -> Result<(), String> {
+async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32, i64>) -> Result<(), String> {
     match rebuild.save(progress).await {
         Ok(()) => {}
         Err(error @ RebuildError::TakenOver) => return Err(error.to_string()),
@@ -325,4 +336,66 @@ async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Resto
     let mut outcomes = vec![None; refunds.len()];
     patiently(world, async || restorer.take_back(&REFUNDS.into(), &refunds, &mut outcomes).await).await?;
     keep(world, rebuild, &BTreeMap::new()).await
+}
+
+/// The lock is renewed after so many budgets.
+const KEEP_LOCK_EVERY: usize = 25;
+
+/// Counts the budgets of the run's shards, once earlier decisions are visible and before the shards are used again.
+async fn recount(world: &World, rebuild: &mut Rebuild) -> Result<(), String> {
+    let policy = world.decider.policy.get();
+    if policy.budgets.is_empty() {
+        return Ok(());
+    }
+    let now = wall(world.env.passed());
+    let mut counted = Recount::new(policy.budgets.iter(), &policy.timezone, now);
+    for out in world.broker.borrow_mut().stable(0).0.into_iter().filter(|out| out.is_approval()) {
+        counted.add(&spent(out));
+    }
+    let mut restorer = rebuild.budgets();
+    let campaigns = patiently(world, async || restorer.campaigns().await).await?;
+    let mut ids = known(&policy, &counted, &campaigns);
+    ids.retain(|id| restorer.is_restored(id));
+    let ids: Vec<BudgetId> = ids.into_iter().collect();
+    let states = patiently(world, async || restorer.look(&ids, now).await).await?;
+    for (place, (id, found)) in ids.iter().zip(&states).enumerate() {
+        if place % KEEP_LOCK_EVERY == 0 {
+            keep(world, rebuild, &BTreeMap::new()).await?;
+        }
+        let account = counted.of(id);
+        // What is not there and was not spent is as good as new.
+        let is_new = *found == BudgetKeyState::Absent && account == Account::default();
+        // The planted bug takes what is there for right.
+        let is_trusted = world.env.sabotage() == Sabotage::SnapshotTrusted && *found != BudgetKeyState::Absent;
+        let Some(budget) = policy.budgets.iter().find(|budget| budget.name == id.name) else { continue };
+        if is_new || is_trusted {
+            continue;
+        }
+        world.env.note(|| format!("{id} is counted anew: {account:?}"));
+        let span = budget.span.at(&policy.timezone, now);
+        let (mut found, held) = (found.clone(), Held::Replace(account));
+        loop {
+            let change = BudgetChange { found: &found, becomes: BudgetKeyState::Open, span, held: held.clone() };
+            let was = patiently(world, async || restorer.change(id, &change, now).await).await?;
+            if was == found {
+                break;
+            }
+            // A reply was lost, or a turn that had read the epoch before the mark has begun it anew.
+            found = was;
+        }
+    }
+    Ok(())
+}
+
+/// The budgets that are known: shared ones, and those of the campaigns that were found or have a number.
+fn known(policy: &Policy, counted: &Recount, campaigns: &[Arc<str>]) -> BTreeSet<BudgetId> {
+    let mut ids: BTreeSet<BudgetId> = counted.found().cloned().collect();
+    for budget in &policy.budgets {
+        let of = |campaign| BudgetId { name: Arc::clone(&budget.name), campaign };
+        match budget.scope {
+            BudgetScope::Every => _ = ids.insert(of(None)),
+            BudgetScope::SameCampaign => ids.extend(campaigns.iter().map(|campaign| of(Some(Arc::clone(campaign))))),
+        }
+    }
+    ids
 }

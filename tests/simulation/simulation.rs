@@ -24,7 +24,6 @@ mod phases;
 mod pressure;
 mod process;
 mod rebuild;
-mod recount;
 mod refunds;
 mod retries;
 mod rings;
