@@ -163,13 +163,8 @@ impl Trial {
         Ok(())
     }
 
-    /// Publishes a case: an intent of so many bytes, mostly blanks, of a user without caps.
-    pub fn publish_large(&self, name: &str, bytes: usize) -> Result<()> {
-        self.publish_large_by("none", name, bytes)
-    }
-
-    /// The same, compressed.
-    pub fn publish_large_by(&self, codec: &'static str, name: &str, bytes: usize) -> Result<()> {
+    /// Publishes a case, compressed or not (`none`): an intent of so many bytes, mostly blanks, of a user without caps.
+    pub fn publish_large(&self, codec: &'static str, name: &str, bytes: usize) -> Result<()> {
         let value = format!(r#"{{"id":"{name}","user_id":3500{}}}"#, " ".repeat(bytes));
         let record = case(name, Record::new("3500", value));
         self.kafka.compressing(codec).publish(&self.scene.topic("intents"), [record])

@@ -24,6 +24,8 @@ const CONNECTIONS: usize = 10_000;
 const SLOW: usize = 500;
 /// Requests with an invalid token.
 const BAD_TOKENS: usize = 500;
+const BAD_TOKEN: &str =
+    "GET /v1/users/1 HTTP/1.1\r\nhost: w\r\nauthorization: Bearer wrong\r\nconnection: close\r\n\r\n";
 /// How long a client waits for its connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How much more memory all attacks together may take.
@@ -73,11 +75,7 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
 fn attack(address: &str) -> (Vec<TcpStream>, Met) {
     let mut met = Met::default();
     for _ in 0..BAD_TOKENS {
-        let said = ask(
-            address,
-            "GET /v1/users/1 HTTP/1.1\r\nhost: w\r\nauthorization: Bearer wrong\r\nconnection: close\r\n\r\n",
-            0,
-        );
+        let said = ask(address, BAD_TOKEN, 0);
         met.refused_tokens += usize::from(said.contains(" 401 ") || said.contains(" 429 "));
     }
     let head = "POST /v1/decisions HTTP/1.1\r\nhost: w\r\nauthorization: Bearer right-token-0123456789\r\ncontent-type: application/json\r\n\

@@ -60,8 +60,8 @@ pub fn not_writable(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let worker = trial.start_ready("only", &[])?;
     let bomb = vec![0; BOMB_BYTES];
     for time in 0..order.times {
-        trial.publish_large_by("zstd", &format!("{time} zstd"), 9 << 20)?;
-        trial.publish_large(&format!("{time} under"), DEFAULT_BYTES - 400)?;
+        trial.publish_large("zstd", &format!("{time} zstd"), 9 << 20)?;
+        trial.publish_large("none", &format!("{time} under"), DEFAULT_BYTES - 400)?;
         let gzip = trial.kafka.compressing("gzip");
         gzip.publish_as_one_batch(&trial.scene.topic("intents"), 0, &[("bomb", &bomb)])?;
         trial.comes_back()?;

@@ -72,11 +72,11 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         let worker = trial.start_ready("only", &[])?;
         trial.decided(300)?;
         trial.kafka.configure_topic(&approved, &[("max.message.bytes", "60000")])?;
-        trial.publish_large(&format!("{time} approved"), 100_000)?;
+        trial.publish_large("none", &format!("{time} approved"), 100_000)?;
         trial.comes_back()?;
         trial.live(worker, Duration::ZERO)?;
         trial.kafka.configure_topic(&dead, &[("max.message.bytes", "300")])?;
-        trial.publish_large(&format!("{time} dead"), 100_000)?;
+        trial.publish_large("none", &format!("{time} dead"), 100_000)?;
         trial.ends(worker, 1, &["max.message.bytes", &dead])?;
         trial.kafka.configure_topic(&dead, &[SIZES])?;
         let next = resumed(&mut trial)?;
