@@ -383,11 +383,8 @@ impl Broker {
                     let mut done = Vec::new();
                     for offset in &transaction.offsets {
                         let before = self.committed.insert((transaction.log, offset.partition), *offset);
-                        done.push((
-                            offset.partition,
-                            before.map_or(0, |before| before.next_offset),
-                            offset.next_offset,
-                        ));
+                        let from = before.map_or(0, |before| before.next_offset);
+                        done.push((offset.partition, from, offset.next_offset));
                         if before.as_ref().is_some_and(|before| before.next_offset > offset.next_offset) {
                             self.broken.push(format!("{id} committed {offset:?} when {before:?} was committed"));
                         }

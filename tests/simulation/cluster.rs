@@ -329,13 +329,8 @@ impl Cluster {
         match self.moving.get(&slot) {
             Some(to) if owner == group && missing == keys.len() => Err(error(&format!("ASK {slot} {}", at(*to)))),
             Some(_) if owner == group && missing > 0 => apart(),
-            Some(to) if *to == group && asking => {
-                if keys.len() > 1 && missing > 0 {
-                    apart()
-                } else {
-                    Ok(())
-                }
-            }
+            Some(to) if *to == group && asking && keys.len() > 1 && missing > 0 => apart(),
+            Some(to) if *to == group && asking => Ok(()),
             Some(_) | None if owner == group => Ok(()),
             Some(_) | None => moved(),
         }

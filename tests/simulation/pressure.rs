@@ -272,12 +272,11 @@ impl Judge<'_> {
     fn told_by(&self, at: Duration) -> Duration {
         let mut troubles = self.world.troubles.borrow().clone();
         troubles.sort_unstable();
-        troubles.into_iter().fold(
-            at + READ_WITHIN,
-            |by, (began, ended)| {
-                if began <= by { by.max(ended + READ_WITHIN) } else { by }
-            },
-        )
+        let mut by = at + READ_WITHIN;
+        for (began, ended) in troubles {
+            by = if began <= by { by.max(ended + READ_WITHIN) } else { by };
+        }
+        by
     }
 
     /// Other instances are told of whoever was approved, unless the process ended, or the user has left the window by then.

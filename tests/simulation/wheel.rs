@@ -10,7 +10,10 @@ use weir_core::{
         wheel::{Bucket, Ring, rounded},
     },
     history::decide::AdmitVerdict,
-    limit::budget::{Budget, WhenUnavailable},
+    limit::{
+        budget::{Budget, WhenUnavailable},
+        pressure::PressureRule,
+    },
     policy::{Action, Mode},
 };
 
@@ -234,19 +237,17 @@ impl Judge<'_> {
         let Some(deferring) = setting.deferring.filter(|_| setting.mode == Mode::Enforce) else { return true };
         let defers = |budget: &Budget| budget.when_spent == Action::Defer && envelope["budget"]["name"] == *budget.name;
         let spread_ms = match reason {
-            "too_early" => 0,
-            "quiet_hours" => match deferring.quiet {
-                Some(spread_ms) => spread_ms,
-                None => return true,
-            },
-            "cap" if deferring.cap.is_some_and(|cap| envelope["cap"]["name"] == cap) => 0,
-            "pressure" => match setting.load.as_ref().filter(|load| load.action == Action::Defer) {
-                Some(load) => load.window_ms(),
-                None => return true,
-            },
-            "budget" if setting.budgets.iter().any(defers) => 0,
-            _ => return true,
+            "too_early" => Some(0),
+            "quiet_hours" => deferring.quiet,
+            "cap" if deferring.cap.is_some_and(|cap| envelope["cap"]["name"] == cap) => Some(0),
+            "pressure" => {
+                let load = setting.load.as_ref().filter(|load| load.action == Action::Defer);
+                load.map(PressureRule::window_ms)
+            }
+            "budget" if setting.budgets.iter().any(defers) => Some(0),
+            _ => None,
         };
+        let Some(spread_ms) = spread_ms else { return true };
         let eligible = envelope["eligible_at"].as_str().and_then(Time::from_rfc3339);
         eligible.is_none_or(|eligible| eligible.millis() + spread_ms + MINUTE_MS > at - AHEAD_MS + deferring.max_ms)
     }
