@@ -3,15 +3,16 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    process::Command,
     time::Duration,
 };
 
 use anyhow::{Result, ensure};
-use testkit::process::{output, program};
 use tokio::io::AsyncWriteExt as _;
 
-use super::{limits::figure, under_load};
+use super::{
+    limits::{figure, limit},
+    under_load,
+};
 use crate::{
     ground::Ground,
     support::http::{address, get},
@@ -32,11 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MORE_MIB: u64 = 100;
 
 pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let own = std::process::id();
-    let files = (CONNECTIONS + 1_000).to_string();
-    let raised =
-        output(Command::new(program("prlimit")?).args([format!("--pid={own}"), format!("--nofile={files}:")]))?;
-    ensure!(raised.status.success(), "{files} open files are not allowed: {}", String::from_utf8_lossy(&raised.stderr));
+    limit(std::process::id(), &format!("nofile={}:", CONNECTIONS + 1_000))?;
     let mut trial = under_load(ground, order, "http")?;
     let worker = trial.start_ready("only", &[("WEIR__HTTP__TOKEN", "right-token-0123456789")])?;
     trial.decided(500)?;

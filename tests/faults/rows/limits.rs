@@ -65,7 +65,8 @@ pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.worker(worker).freeze();
         let more: Vec<Sent> = trial.stream().take(AT_ONCE).collect();
         trial.publish_padded(more, PADDED_BYTES)?;
-        squeeze(trial.worker(worker).pid())?;
+        let pid = trial.worker(worker).pid();
+        limit(pid, &format!("data={}", figure(pid, "VmData:")? * 1024 + MORE_BYTES))?;
         trial.worker(worker).thaw();
         let exit = trial.worker(worker).wait_exit(NOTICE_DEADLINE)?;
         ensure!(exit == Exit::Signal(ABORTED), "it ended with {exit:?}, not by SIGABRT");
@@ -108,11 +109,10 @@ pub fn backlog(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(1)
 }
 
-/// Limits a process to a little more memory than it uses.
-fn squeeze(pid: i32) -> Result<()> {
-    let limit = figure(pid, "VmData:")? * 1024 + MORE_BYTES;
-    let prlimit = output(Command::new(program("prlimit")?).args([format!("--pid={pid}"), format!("--data={limit}")]))?;
-    ensure!(prlimit.status.success(), "prlimit: {}", String::from_utf8_lossy(&prlimit.stderr));
+/// Limits a process (`data=1000`), as prlimit does.
+pub fn limit(pid: impl std::fmt::Display, limit: &str) -> Result<()> {
+    let prlimit = output(Command::new(program("prlimit")?).args([format!("--pid={pid}"), format!("--{limit}")]))?;
+    ensure!(prlimit.status.success(), "prlimit --{limit}: {}", String::from_utf8_lossy(&prlimit.stderr));
     Ok(())
 }
 

@@ -94,8 +94,7 @@ impl Lapse {
     /// Each id was published once, so a duplicate is an intent that a release admitted and the release after a crash did not.
     fn nothing_is_a_duplicate(&self) -> Result<()> {
         for (id, decision) in self.trial.scene.every_decision() {
-            let reason = decision.envelope.as_ref().and_then(|envelope| envelope["reason"].as_str());
-            ensure!(reason != Some("duplicate"), "{id} was admitted and then suppressed as a duplicate");
+            ensure!(decision.reason() != "duplicate", "{id} was admitted and then suppressed as a duplicate");
         }
         Ok(())
     }
