@@ -358,17 +358,18 @@ impl World {
         let ledgers = self.keyspace.ledgers(&self.env, process.number, process.instance);
         let (keeper, budgets) = BudgetKeeper::new(ledgers, process.clock.clone(), Arc::new(Metrics::default()));
         spawn_local(process.run(keeper.run()));
-        let one = |place| {
+        let one = |lane| {
             let (world, process, stop) = (Rc::clone(&self), Rc::clone(&process), stop.clone());
             let parts = LaneParts { decider: decider.clone(), budgets: budgets.claimant(), turns: status.turns() };
             // The process ends with any of its lanes.
             async move {
-                let end = world.lane(process, (place, parts), stop.clone()).await;
+                let end = world.lane(process, (lane, parts), stop.clone()).await;
                 stop.cancel();
                 end
             }
         };
-        let mut lanes: Vec<_> = self.places().into_iter().map(|place| spawn_local(process.run(one(place)))).collect();
+        let tasks = self.tasks().into_iter().enumerate();
+        let mut lanes: Vec<_> = tasks.map(|lane| spawn_local(process.run(one(lane)))).collect();
         let refunds = Rc::clone(&self).read_refunds(Rc::clone(&process), stop.clone(), reported);
         let ending = stop.clone();
         lanes.push(spawn_local(process.run(async move {
