@@ -37,7 +37,6 @@ impl Found {
     }
 }
 
-/// The judge's result.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct TrialVerdict {
     pub intents: usize,

@@ -1,10 +1,7 @@
 //! The load: a thread that publishes seeded intents at a steady rate, whatever happens to the brokers.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::mpsc::{Sender, TryRecvError, channel},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -30,8 +27,8 @@ pub struct LoadRate {
 /// A running load. It ends when dropped.
 #[derive(Debug)]
 pub struct Load {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Vec<Sent>>>>,
+    running: Sender<()>,
+    thread: JoinHandle<Result<Vec<Sent>>>,
 }
 
 impl Load {
@@ -43,12 +40,11 @@ impl Load {
         pace: LoadRate,
     ) -> Result<Self> {
         let publisher = kafka.publisher(topic)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let (running, end) = channel();
         let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
             let mut all = Vec::new();
             let start = Instant::now();
-            while !told.load(Ordering::Relaxed) {
+            while end.try_recv() == Err(TryRecvError::Empty) {
                 let due = pace.backlog + (start.elapsed().as_secs_f64() * f64::from(pace.a_second)) as usize;
                 while all.len() < due {
                     let Some(sent) = stream.next() else { break };
@@ -60,24 +56,17 @@ impl Load {
             publisher.finish()?;
             Ok(all)
         })?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { running, thread })
     }
 
     /// Whether it still publishes.
     pub fn is_running(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        !self.thread.is_finished()
     }
 
     /// Ends it and returns the published intents in order, all acknowledged by the brokers.
-    pub fn stop(mut self) -> Result<Vec<Sent>> {
-        self.stop.store(true, Ordering::Relaxed);
-        let thread = self.thread.take().ok_or_else(|| anyhow!("the load was stopped before"))?;
-        thread.join().map_err(|_| anyhow!("the load panicked"))?
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+    pub fn stop(self) -> Result<Vec<Sent>> {
+        drop(self.running);
+        self.thread.join().map_err(|_| anyhow!("the load panicked"))?
     }
 }

@@ -7,7 +7,6 @@ mod catalogue;
 mod ground;
 mod judge;
 mod load;
-mod machine;
 mod report;
 mod rows;
 #[path = "../support/mod.rs"]
@@ -15,6 +14,7 @@ mod support;
 mod trial;
 
 use std::{
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -69,18 +69,11 @@ impl Cli {
         named && (!self.ci || case.in_ci.is_some())
     }
 
-    fn order(&self, case: &Case) -> Order {
+    fn order(&self, case: &'static Case) -> Order {
         let own = if self.ci { case.in_ci.unwrap_or(case.times) } else { case.times };
         let times = self.times.map_or(own, |times| usize::try_from(times).unwrap());
-        Order {
-            times,
-            seed: self.seed,
-            promise: case.promise,
-            within: case.within(),
-            // A change is not judged by how fast a machine is.
-            times_count: !self.ci,
-            folder: logs_folder().join(case.key),
-        }
+        // A change is not judged by how fast a machine is.
+        Order { case, times, seed: self.seed, times_count: !self.ci, folder: logs_folder().join(case.key) }
     }
 }
 
@@ -91,7 +84,7 @@ fn logs_folder() -> PathBuf {
 
 fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
-    let cases: Vec<&Case> = CASES.iter().filter(|case| cli.wants(case)).collect();
+    let cases: Vec<&'static Case> = CASES.iter().filter(|case| cli.wants(case)).collect();
     anyhow::ensure!(!cases.is_empty(), "no case is called {}: see --list", cli.rows.join(", "));
     if cli.list {
         for case in cases {
@@ -106,7 +99,7 @@ fn main() -> Result<ExitCode> {
     let mut ground = Ground::default();
     let mut report = Report::begin();
     for case in cases {
-        let outcome = run(case, &cli.order(case), &mut ground);
+        let outcome = run(&cli.order(case), &mut ground);
         eprintln!("{}", outcome.line());
         report.outcomes.push(outcome);
         report.keep(&logs_folder().join("results.json"))?;
@@ -116,7 +109,7 @@ fn main() -> Result<ExitCode> {
     }
     drop(ground);
     match cli.output {
-        Output::Text => println!("{}", report.markdown()),
+        Output::Text => println!("{}", report.table(&BTreeMap::new())),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }
     let good = report.outcomes.iter().all(Outcome::holds);
@@ -124,16 +117,16 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Runs one case; a panic is a failure like any other.
-fn run(case: &'static Case, order: &Order, ground: &mut Ground) -> Outcome {
-    eprintln!("{:4} {} ...", case.key, case.what);
+fn run(order: &Order, ground: &mut Ground) -> Outcome {
+    eprintln!("{:4} {} ...", order.case.key, order.case.what);
     let start = Instant::now();
-    let found = catch_unwind(AssertUnwindSafe(|| (case.run)(ground, order)));
+    let found = catch_unwind(AssertUnwindSafe(|| (order.case.run)(ground, order)));
     let found: Result<Findings, String> = match found {
         Ok(Ok(findings)) => Ok(findings),
         Ok(Err(error)) => Err(format!("{error:#}")),
         Err(panic) => Err(said(&*panic)),
     };
-    let outcome = Outcome::of(case, order, found, start.elapsed());
+    let outcome = Outcome::of(order, found, start.elapsed());
     if !outcome.holds() {
         ground.keep_logs(&order.folder);
         // The leftovers of a failed case must not break the next one.

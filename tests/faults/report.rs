@@ -1,18 +1,16 @@
 //! The results: printed, kept as a file, and written to docs/reliability.md.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::{
-    catalogue::{CASES, Case, Promise},
+    catalogue::{CASES, Case},
     judge::{Found, TrialVerdict},
-    machine::Machine,
     trial::{Findings, Order},
 };
 
-/// The markers around the table.
 const BEGIN: &str = "<!-- faults: begin -->";
 const END: &str = "<!-- faults: end -->";
 /// What the page says in front of the cases that have no row.
@@ -20,73 +18,51 @@ const WITHOUT: &str = "Without a row, because they were written or changed since
 /// What it says where rows are of earlier runs.
 const OLDER: &str = " Cases that were not part of it have the row of an earlier run.";
 /// The promised seconds that the table leaves out.
-const USUAL_WITHIN_S: u128 = 30;
+const USUAL_WITHIN_S: u64 = 30;
 
-/// The results of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
     pub outcomes: Vec<Outcome>,
 }
 
-/// The result of a case.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
-    case: &'static str,
-    what: &'static str,
-    times: usize,
-    verdict: TrialVerdict,
-    back_ms: Vec<u128>,
-    within_ms: u128,
-    notes: Vec<String>,
+    #[serde(flatten)]
+    case: &'static Case,
+    #[serde(flatten)]
+    findings: Findings,
     /// Why it could not be judged.
     failure: Option<String>,
     took_s: u64,
-    #[serde(skip)]
-    promise: Promise,
     /// Whether a time beyond the promised one is a failure; else it is shown.
     #[serde(skip)]
     times_count: bool,
 }
 
 impl Outcome {
-    pub fn of(case: &Case, order: &Order, found: Result<Findings, String>, took: Duration) -> Self {
+    pub fn of(order: &Order, found: Result<Findings, String>, took: Duration) -> Self {
         let (findings, failure) = match found {
             Ok(findings) => (findings, None),
             Err(failure) => (Findings { times: order.times, ..Findings::default() }, Some(failure)),
         };
-        Self {
-            case: case.key,
-            what: case.what,
-            times: findings.times,
-            verdict: findings.verdict,
-            back_ms: findings.back.iter().map(Duration::as_millis).collect(),
-            within_ms: case.within().as_millis(),
-            notes: findings.notes,
-            failure,
-            took_s: took.as_secs(),
-            promise: case.promise,
-            times_count: order.times_count,
-        }
+        Self { case: order.case, findings, failure, took_s: took.as_secs(), times_count: order.times_count }
     }
 
     /// Whether the case keeps all promises.
     pub fn holds(&self) -> bool {
-        self.failure.is_none() && self.verdict.keeps(self.promise) && (self.in_time() || !self.times_count)
-    }
-
-    fn in_time(&self) -> bool {
-        self.back_ms.iter().all(|back| *back <= self.within_ms)
+        let kept = self.findings.verdict.keeps(self.case.promise);
+        self.failure.is_none() && kept && (self.findings.in_time(self.case) || !self.times_count)
     }
 
     /// One line for a person, and the evidence if a promise is broken.
     pub fn line(&self) -> String {
-        let TrialVerdict { intents, approved, lost, twice, exceeded, different } = &self.verdict;
+        let Findings { verdict, times, notes, .. } = &self.findings;
+        let TrialVerdict { intents, approved, lost, twice, exceeded, different } = verdict;
         let mut text = format!(
-            "{:4} {}: {} times, {intents} intents, {approved} approved, N {} O {} C {}, P {}, {} s",
-            self.case,
+            "{:4} {}: {times} times, {intents} intents, {approved} approved, N {} O {} C {}, P {}, {} s",
+            self.case.key,
             if self.holds() { "holds" } else { "FAILS" },
-            self.times,
             lost.count,
             twice.count,
             exceeded.count,
@@ -97,21 +73,18 @@ impl Outcome {
         for (name, Found { count, first }) in evidence.into_iter().filter(|(_, found)| found.count > 0) {
             text += &format!("\n     {name}: {count}\n       {}", first.join("\n       "));
         }
-        if !self.in_time() {
-            text += &format!("\n     late: {} ms are promised", self.within_ms);
+        if !self.findings.in_time(self.case) {
+            text += &format!("\n     late: {} s are promised", self.case.within_s);
         }
-        for note in &self.notes {
-            text += &format!("\n     {note}");
-        }
-        if let Some(failure) = &self.failure {
-            text += &format!("\n     {failure}");
+        for said in notes.iter().chain(&self.failure) {
+            text += &format!("\n     {said}");
         }
         text
     }
 
     /// Median and longest time until new intents were committed.
     fn back(&self) -> String {
-        let mut sorted = self.back_ms.clone();
+        let mut sorted = self.findings.back_ms.clone();
         sorted.sort_unstable();
         let seconds =
             |ms: u128| format!("{:.1}", Duration::from_millis(ms.try_into().unwrap_or(u64::MAX)).as_secs_f64());
@@ -123,7 +96,7 @@ impl Outcome {
     }
 
     fn row(&self) -> String {
-        let TrialVerdict { lost, twice, exceeded, .. } = &self.verdict;
+        let Findings { verdict: TrialVerdict { lost, twice, exceeded, .. }, times, notes, .. } = &self.findings;
         let broken: Vec<String> = [("N", lost.count), ("O", twice.count), ("C", exceeded.count)]
             .into_iter()
             .filter(|(_, count)| *count > 0)
@@ -134,16 +107,15 @@ impl Outcome {
             None if broken.is_empty() => "yes".to_owned(),
             None => broken.join(", "),
         };
-        let promised = match self.within_ms / 1000 {
+        let promised = match self.case.within_s {
             USUAL_WITHIN_S => String::new(),
             seconds => format!(" ({seconds} s)"),
         };
-        let notes = if self.holds() { self.notes.join("; ") } else { "**fails**".to_owned() };
+        let notes = if self.holds() { notes.join("; ") } else { "**fails**".to_owned() };
         format!(
-            "| {} | {} | {} | {kept} | {}{promised} | {} |",
-            self.case,
-            self.what,
-            self.times,
+            "| {} | {} | {times} | {kept} | {}{promised} | {} |",
+            self.case.key,
+            self.case.what,
             self.back(),
             notes.replace('|', "\\|").replace('\n', " ")
         )
@@ -155,21 +127,16 @@ impl Report {
         Self { machine: Machine::look(), outcomes: Vec::new() }
     }
 
-    /// Saves the results so far.
     pub fn keep(&self, file: &Path) -> Result<()> {
         fs::write(file, serde_json::to_string_pretty(self)?).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// The table.
-    pub fn markdown(&self) -> String {
-        self.table(&BTreeMap::new())
-    }
-
-    fn table(&self, others: &BTreeMap<String, String>) -> String {
+    /// The table, with the rows of cases that did not run.
+    pub fn table(&self, others: &BTreeMap<String, String>) -> String {
         let Machine { cores, memory_gib, redis, kafka, day } = &self.machine;
         let (mut rows, mut older) = (String::new(), "");
         for case in CASES {
-            let own = self.outcomes.iter().find(|outcome| outcome.case == case.key).map(Outcome::row);
+            let own = self.outcomes.iter().find(|outcome| outcome.case.key == case.key).map(Outcome::row);
             let other = others.get(case.key).filter(|row| row.contains(case.what));
             if own.is_none() && other.is_some() {
                 older = OLDER;
@@ -206,4 +173,39 @@ impl Report {
         fs::write(page, format!("{before}{BEGIN}\n{table}{END}{after}"))
             .with_context(|| format!("cannot write {}", page.display()))
     }
+}
+
+/// The machine, as far as figures depend on it.
+#[derive(Debug, Serialize)]
+struct Machine {
+    cores: usize,
+    memory_gib: u64,
+    redis: String,
+    kafka: String,
+    day: String,
+}
+
+impl Machine {
+    fn look() -> Self {
+        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kib = memory.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default();
+        let jar = std::fs::read_dir(testkit::kafka::libs_folder()).ok().and_then(|mut files| {
+            files.find_map(|file| {
+                let name = file.ok()?.file_name().into_string().ok()?;
+                Some(name.strip_prefix("kafka-clients-")?.strip_suffix(".jar")?.to_owned())
+            })
+        });
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_gib: kib >> 20,
+            redis: said("redis-server", "--version").split_whitespace().nth(2).unwrap_or("v=?")[2..].to_owned(),
+            kafka: jar.unwrap_or_else(|| "?".to_owned()),
+            day: said("date", "+%F").trim().to_owned(),
+        }
+    }
+}
+
+fn said(program: &str, arg: &str) -> String {
+    let output = testkit::process::output(Command::new(program).arg(arg));
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }

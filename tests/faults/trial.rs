@@ -7,19 +7,23 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
 use testkit::{
+    clock::ProcessClock,
     kafka::{Consumed, KafkaClient, Record},
     process::Exit,
     wait_for,
     worker::Worker,
 };
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
 use crate::{
-    catalogue::Promise,
+    catalogue::Case,
     judge::{TrialVerdict, judge},
     load::{Load, LoadRate},
     support::{
-        Scene, http,
+        POLICY, Scene, http,
         model::Sent,
         outcome::case,
         workload::{self, Numbers},
@@ -32,6 +36,8 @@ const DEADLINE: Duration = Duration::from_secs(100);
 pub const RATE: u32 = 300;
 /// Partitions of each topic.
 pub const PARTITIONS: i32 = 4;
+/// Shards of a scene's keyspace.
+pub const SHARDS: u16 = 64;
 /// A short session, so that a dead member is noticed soon. In production that takes longer by as much as the session
 /// is longer (librdkafka's default is 45 s).
 pub const SHORT_SESSION: [(&str, &str); 2] = [
@@ -39,33 +45,39 @@ pub const SHORT_SESSION: [(&str, &str); 2] = [
     ("WEIR__KAFKA__PROPERTIES__HEARTBEAT_INTERVAL_MS", "300"),
 ];
 
-/// The parameters of a case.
+/// The same, and batches so small that a transaction is nearly always open.
+pub const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
+
+/// The time, in milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    SystemClock.now().millis()
+}
+
 #[derive(Debug, Clone)]
 pub struct Order {
+    pub case: &'static Case,
     /// How often the fault is to be injected.
     pub times: usize,
-    /// Seed of all random choices.
     pub seed: u64,
-    /// The promise to keep.
-    pub promise: Promise,
-    /// How soon new intents must be committed again.
-    pub within: Duration,
-    /// Whether a later one is a failure.
+    /// Whether new intents that are committed later than promised are a failure.
     pub times_count: bool,
     /// Folder for the logs of a failed case.
     pub folder: PathBuf,
 }
 
-/// The findings of a case.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Findings {
     pub verdict: TrialVerdict,
-    /// How often the fault was injected.
     pub times: usize,
     /// From each fault's end until new intents are committed.
-    pub back: Vec<Duration>,
-    /// Notes for the table.
+    pub back_ms: Vec<u128>,
     pub notes: Vec<String>,
+}
+
+impl Findings {
+    pub fn in_time(&self, case: &Case) -> bool {
+        self.back_ms.iter().all(|back_ms| *back_ms <= u128::from(case.within_s) * 1_000)
+    }
 }
 
 /// The moment a fault ended, and what was published by then.
@@ -86,28 +98,25 @@ pub struct Trial {
     workers: Vec<Worker>,
     load: Option<Load>,
     published: Vec<Sent>,
-    seed: u64,
-    promise: Promise,
-    within: Duration,
-    folder: PathBuf,
+    order: Order,
+    /// How many streams of intents there were.
+    streams: u64,
     judged: bool,
 }
 
 impl Trial {
-    /// A case on this scene, without load and workers yet.
-    pub fn new(order: &Order, kafka: &KafkaClient, scene: Scene) -> Self {
+    /// A case on these servers, without load and workers yet.
+    pub fn new(order: &Order, kafka: &KafkaClient, redis: Vec<String>, name: &str) -> Self {
         Self {
-            scene,
+            scene: Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY),
             kafka: kafka.clone(),
             numbers: Numbers(order.seed),
             findings: Findings::default(),
             workers: Vec::new(),
             load: None,
             published: Vec::new(),
-            seed: order.seed,
-            promise: order.promise,
-            within: order.within,
-            folder: order.folder.clone(),
+            order: order.clone(),
+            streams: 0,
             judged: false,
         }
     }
@@ -131,8 +140,8 @@ impl Trial {
 
     /// Intents that no other stream of this trial has.
     pub fn stream(&mut self) -> impl Iterator<Item = Sent> + Send + 'static {
-        self.seed += 1;
-        workload::stream(self.seed)
+        self.streams += 1;
+        workload::stream(self.order.seed + self.streams)
     }
 
     /// Publishes these intents beside the load, and waits until the brokers have them.
@@ -154,13 +163,8 @@ impl Trial {
         Ok(())
     }
 
-    /// Publishes a case: an intent of so many bytes, mostly blanks, of a user without caps.
-    pub fn publish_large(&self, name: &str, bytes: usize) -> Result<()> {
-        self.publish_large_by("none", name, bytes)
-    }
-
-    /// The same, compressed.
-    pub fn publish_large_by(&self, codec: &'static str, name: &str, bytes: usize) -> Result<()> {
+    /// Publishes a case, compressed or not (`none`): an intent of so many bytes, mostly blanks, of a user without caps.
+    pub fn publish_large(&self, codec: &'static str, name: &str, bytes: usize) -> Result<()> {
         let value = format!(r#"{{"id":"{name}","user_id":3500{}}}"#, " ".repeat(bytes));
         let record = case(name, Record::new("3500", value));
         self.kafka.compressing(codec).publish(&self.scene.topic("intents"), [record])
@@ -176,11 +180,17 @@ impl Trial {
         self.published.len()
     }
 
-    /// Ends the load.
     pub fn unload(&mut self) -> Result<()> {
         if let Some(load) = self.load.take() {
             self.published.extend(load.stop()?);
         }
+        Ok(())
+    }
+
+    /// Ends the load, and waits until all intents are decided.
+    pub fn drain(&mut self) -> Result<()> {
+        self.unload()?;
+        self.scene.wait_until_drained();
         Ok(())
     }
 
@@ -191,8 +201,10 @@ impl Trial {
         self.workers.len() - 1
     }
 
-    /// The number of the worker that was started last.
-    pub fn last(&self) -> usize {
+    /// The same by a clock, with a short session.
+    pub fn start_by(&mut self, instance: &str, clock: &ProcessClock) -> usize {
+        let worker = self.scene.worker_by(instance, clock, &SHORT_SESSION);
+        self.workers.push(worker);
         self.workers.len() - 1
     }
 
@@ -245,7 +257,6 @@ impl Trial {
         })
     }
 
-    /// Waits until a condition holds.
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
         wait_for(DEADLINE, || holds().then_some(()))
             .with_context(|| format!("waited {DEADLINE:?} in vain until {what}"))
@@ -330,7 +341,7 @@ impl Trial {
             self.unload().context("the load")?;
             bail!("no intents pass {DEADLINE:?} after the fault's end: {done:?} of {:?}", mark.ends);
         }
-        self.findings.back.push(mark.at.elapsed());
+        self.findings.back_ms.push(mark.at.elapsed().as_millis());
         Ok(())
     }
 
@@ -338,6 +349,19 @@ impl Trial {
     pub fn comes_back(&mut self) -> Result<()> {
         let mark = self.over()?;
         self.back(&mark)
+    }
+
+    /// The fault is over now: waits until this worker is ready, and some more intents are committed.
+    pub fn works_again(&mut self, worker: usize) -> Result<()> {
+        let mark = self.over()?;
+        self.ready(worker)?;
+        self.publish_some(200)?;
+        self.back(&mark)
+    }
+
+    /// Waits until as many decisions are there as intents were published beside the load.
+    pub fn all_decided(&self) -> Result<()> {
+        self.until("all is decided", || self.scene.every_decision().len() >= self.published.len())
     }
 
     pub fn note(&mut self, note: impl Into<String>) {
@@ -357,8 +381,8 @@ impl Trial {
         let inputs: Vec<Consumed> = gone.into_iter().chain(there).collect();
         self.findings.verdict = judge(&self.scene, &self.published, &inputs);
         self.findings.times = times;
-        let in_time = self.findings.back.iter().all(|back| *back <= self.within);
-        self.judged = in_time && self.findings.verdict.keeps(self.promise);
+        let Order { case, .. } = self.order;
+        self.judged = self.findings.in_time(case) && self.findings.verdict.keeps(case.promise);
         Ok(std::mem::take(&mut self.findings))
     }
 
@@ -387,12 +411,12 @@ impl Drop for Trial {
             return;
         }
         for (number, worker) in self.workers.iter().enumerate() {
-            let kept = std::fs::create_dir_all(&self.folder)
-                .and_then(|()| std::fs::write(self.folder.join(format!("worker-{number}.log")), worker.log()));
+            let kept = std::fs::create_dir_all(&self.order.folder)
+                .and_then(|()| std::fs::write(self.order.folder.join(format!("worker-{number}.log")), worker.log()));
             if let Err(error) = kept {
                 eprintln!("the log of worker {number} is not kept: {error}");
             }
         }
-        eprintln!("     logs are in {}", self.folder.display());
+        eprintln!("     logs are in {}", self.order.folder.display());
     }
 }

@@ -14,9 +14,8 @@ use super::{
     downstream::SharedDownstream,
     env::Env,
     group::Group,
-    records::{Header, Intent},
     retries,
-    rings::{Log, Rings, SHARES},
+    rings::{Header, Intent, Log, Place, SHARES, Stored},
     sabotage::Sabotage,
 };
 
@@ -74,14 +73,10 @@ impl Out {
         read.unwrap_or_else(|error| panic!("an approved record of weir's: {error:?}"))
     }
 
-    /// The deferral that it is written with, if it is deferred.
+    /// The deferral that it is written with, if it is deferred or waits for its route.
     pub fn deferral(&self) -> Option<Deferral> {
-        matches!(self.to, Destination::Deferred(_)).then(|| read(&self.headers)).flatten()
-    }
-
-    /// The same beside an intent that waits for its route.
-    pub fn waiting(&self) -> Option<Deferral> {
-        matches!(self.to, Destination::Waiting { .. }).then(|| read(&self.headers)).flatten()
+        let is_kept = matches!(self.to, Destination::Deferred(_) | Destination::Waiting { .. });
+        is_kept.then(|| read(&self.headers)).flatten()
     }
 }
 
@@ -147,13 +142,11 @@ pub enum End {
 
 pub struct Broker {
     pub env: Env,
-    pub intents: Vec<Vec<Arc<Intent>>>,
-    /// The records whose delivery failed.
-    pub retries: Vec<Vec<Arc<Intent>>>,
+    /// The records that are read: those that others write, in all partitions that there will be, and weir's own.
+    pub topics: BTreeMap<Place, Vec<Stored>>,
     pub outputs: Vec<Out>,
     pub transactions: Vec<Transaction>,
     pub producers: BTreeMap<String, Producer>,
-    pub rings: Rings,
     pub group: Group,
     /// The group of the lanes that read the rings.
     pub later: Group,
@@ -169,7 +162,7 @@ pub struct Broker {
     pub starts_at_ends: bool,
     /// Where the partitions of the intents began by that: what is before is not decided.
     pub skipped: BTreeMap<i32, i64>,
-    pub committed: BTreeMap<(Log, i32), Progress>,
+    pub committed: BTreeMap<Place, Progress>,
     pub commits: Vec<Commit>,
     /// Commits of deferred intents that were refused because the process had been frozen, and another was in its place.
     pub zombies: usize,
@@ -185,22 +178,25 @@ pub struct Broker {
 impl Broker {
     pub fn new(env: &Env, intents: Vec<Vec<Arc<Intent>>>) -> Self {
         let group = Group::new(env, vec![(Log::Input, i32::try_from(intents.len()).unwrap())]);
+        let published = |record| Stored { record, transaction: None };
+        let intents = intents.into_iter().map(|records| records.into_iter().map(published).collect());
+        let mut topics: BTreeMap<Place, Vec<Stored>> =
+            (0..).map(|partition| (Log::Input, partition)).zip(intents).collect();
+        topics.extend((0..retries::PARTITIONS).map(|partition| ((Log::Retries, partition), Vec::new())));
         let partitions = |ring: Ring| i32::try_from(ring.buckets()).unwrap() * i32::from(SHARES);
         let later = Group::new(env, Ring::ALL.map(|ring| (Log::Ring(ring), partitions(ring))).into());
         Self {
             waiting: Group::new(env, vec![(Log::Waiting, WAITING)]),
             retrying: Group::new(env, vec![(Log::Retries, retries::PARTITIONS)]),
-            retries: (0..retries::PARTITIONS).map(|_| Vec::new()).collect(),
             downstream: SharedDownstream::default(),
             missing: 0,
             starts_at_ends: false,
             skipped: BTreeMap::new(),
             env: env.clone(),
-            intents,
+            topics,
             outputs: Vec::new(),
             transactions: Vec::new(),
             producers: BTreeMap::new(),
-            rings: Rings::default(),
             group,
             later,
             committed: BTreeMap::new(),
@@ -311,7 +307,7 @@ impl Broker {
         let (first, retry) = (intent.first, intent.retry);
         let headers = headers[..headers.len().saturating_sub(HEADERS)].to_vec();
         let record = |offset| Intent { log, partition, offset, key, value, at, headers, deferral, first, retry };
-        self.rings.append((log, partition), transaction, record);
+        self.write((log, partition), Some(transaction), record);
     }
 
     pub fn send_offsets(
@@ -387,11 +383,8 @@ impl Broker {
                     let mut done = Vec::new();
                     for offset in &transaction.offsets {
                         let before = self.committed.insert((transaction.log, offset.partition), *offset);
-                        done.push((
-                            offset.partition,
-                            before.map_or(0, |before| before.next_offset),
-                            offset.next_offset,
-                        ));
+                        let from = before.map_or(0, |before| before.next_offset);
+                        done.push((offset.partition, from, offset.next_offset));
                         if before.as_ref().is_some_and(|before| before.next_offset > offset.next_offset) {
                             self.broken.push(format!("{id} committed {offset:?} when {before:?} was committed"));
                         }

@@ -7,7 +7,7 @@ use tokio::task::spawn_local;
 use super::{
     cluster::{self, Cluster, Keeps},
     env::{Env, lock},
-    process::Process,
+    process::{Moment, Process},
     run::World,
     sabotage::{About, Sabotage},
     snapshots::Snapshot,
@@ -130,7 +130,7 @@ pub async fn reign(world: &Rc<World>, until: Duration) {
 /// it reads.
 pub fn freeze_releasing(world: &Rc<World>) {
     let Some(process) = living(world) else { return };
-    process.freeze_releasing();
+    process.freeze_within(Moment::Release);
     let env = world.env.clone();
     spawn_local(async move {
         while !process.is_frozen() && !env.is_calm() {
@@ -234,7 +234,7 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
         RedisFault::Wipe if whole && still => {
             cluster.restart(group, Keeps::Nothing, env.millis(0, 1_000));
         }
-        RedisFault::FlushScripts => cluster.forget_scripts(group),
+        RedisFault::FlushScripts => cluster.nodes[primary].scripts.clear(),
         RedisFault::Stall => cluster.nodes[primary].stalled_until = now + env.millis(10, 5_000),
         RedisFault::Refuse => {
             let refusal = REFUSALS[env.index(REFUSALS.len())];

@@ -11,6 +11,7 @@ use weir_core::{
     batch::record::{Destination, OutputValue},
     deferral::DeferReason,
     history::decide::AdmitVerdict,
+    limit::budget::WhenUnavailable,
     policy::Mode,
 };
 
@@ -168,7 +169,7 @@ impl<'w> Judge<'w> {
                     "pressure" => self.may_be_kept_out(out, ask),
                     "unavailable" => {
                         self.world.setting.unavailable_after.is_some()
-                            && (ask.kind == Kind::Email || self.has_budget_that(ask, false))
+                            && (ask.kind == Kind::Email || self.has_budget_that(ask, WhenUnavailable::Suppress))
                     }
                     "stopped" => self.is_stopped(out, ask),
                     "expired" => self.shut(out, ask, Shut::Expired) || self.would_expire(out, ask),

@@ -8,15 +8,15 @@ use std::{
 use redis::Value;
 
 use super::{
-    activity::SharedHeard,
     commands::{self, Change, Effects},
     env::{Env, lock},
     ledger::{Ledger, Writer},
     permits,
+    pressure::SharedHeard,
     rules::MOST,
     sabotage::Sabotage,
     script::{self, Data, Item, Script, error},
-    services::{self, Forgotten},
+    services::Forgotten,
     till::Till,
     time::wall_ms,
 };
@@ -27,6 +27,7 @@ const SLOTS: u16 = 16_384;
 const WRONG_BY_MS: i64 = 24 * 3_600_000;
 
 /// A primary and its replica: nodes 2g and 2g + 1.
+#[derive(Default)]
 pub struct Group {
     pub primary: usize,
     pub replica_data: Data,
@@ -42,7 +43,7 @@ pub struct Group {
 #[derive(Default)]
 pub struct Node {
     pub data: Data,
-    scripts: BTreeMap<String, Script>,
+    pub scripts: BTreeMap<String, Script>,
     /// Counts restarts: connections of an earlier one are broken.
     pub incarnation: u64,
     pub down_until: Duration,
@@ -92,7 +93,8 @@ impl LimitsLost {
     pub fn forget(&mut self, (now, of): (Duration, Forgotten), (key, had, kept): Replaced<'_>) {
         lock(&self.heard).fails_over(had, kept);
         self.permits.push((now, permits::forgotten(had, kept, wall_ms(now))));
-        if services::is_of_members(key) && had != kept {
+        // Those of a service, as `lua/share.lua` knows them.
+        if key.ends_with(b":members") && had != kept {
             self.services.push((now, of));
         }
     }
@@ -122,13 +124,7 @@ pub fn node_at(port: u16) -> usize {
 impl Cluster {
     /// So many groups, which own these slots in turn.
     pub fn new(env: &Env, groups: usize, slots: impl IntoIterator<Item = u16>) -> Self {
-        let group = |group| Group {
-            primary: 2 * group,
-            replica_data: Data::new(),
-            log: VecDeque::new(),
-            deaf_until: Duration::ZERO,
-            wiped: false,
-        };
+        let group = |group| Group { primary: 2 * group, ..Group::default() };
         Self {
             env: env.clone(),
             groups: (0..groups).map(group).collect(),
@@ -183,7 +179,6 @@ impl Cluster {
         self.groups.iter().find_map(|group| self.nodes[group.primary].data.get(key))
     }
 
-    /// All keys of all nodes.
     pub fn all_keys(&self) -> Data {
         self.groups.iter().flat_map(|group| self.nodes[group.primary].data.clone()).collect()
     }
@@ -270,11 +265,12 @@ impl Cluster {
             b"SCRIPT" if args[1].eq_ignore_ascii_case(b"LOAD") => {
                 let source = str::from_utf8(&args[2]).unwrap().to_owned();
                 let mut source = self.env.sabotage().edit(&Script::new(source));
+                // Its fast path, which does not count entries, ends sooner than with the least that `redis.max_entries` may be.
                 if self.ledger.bound == Some(MOST as usize) {
-                    source = script::bounded(&source);
+                    source = script::with(&source, "MAX_FAST_BYTES", 80);
                 }
                 if self.env.is_impatient() {
-                    source = script::impatient(&source);
+                    source = script::with(&source, "MAX_WORK", 10);
                 }
                 let sha = format!("{:040x}", xxhash_rust::xxh3::xxh3_64(source.as_bytes()));
                 self.nodes[node].scripts.insert(sha.clone(), Script::new(source));
@@ -333,13 +329,8 @@ impl Cluster {
         match self.moving.get(&slot) {
             Some(to) if owner == group && missing == keys.len() => Err(error(&format!("ASK {slot} {}", at(*to)))),
             Some(_) if owner == group && missing > 0 => apart(),
-            Some(to) if *to == group && asking => {
-                if keys.len() > 1 && missing > 0 {
-                    apart()
-                } else {
-                    Ok(())
-                }
-            }
+            Some(to) if *to == group && asking && keys.len() > 1 && missing > 0 => apart(),
+            Some(to) if *to == group && asking => Ok(()),
             Some(_) | None if owner == group => Ok(()),
             Some(_) | None => moved(),
         }
@@ -438,11 +429,6 @@ impl Cluster {
             group.log.clear();
             group.wiped = true;
         }
-    }
-
-    pub fn forget_scripts(&mut self, group: usize) {
-        let primary = self.primary(group);
-        self.nodes[primary].scripts.clear();
     }
 
     /// Moves the next key of a migrating slot; the slot changes owners when none is left.

@@ -1,13 +1,10 @@
-//! The few commands that weir sends, on the keys of one node.
+//! The few commands that weir sends, on the keys of one node. Of those on streams: XADD with MINID and `*`, and XRANGE.
 
 use std::collections::BTreeMap;
 
 use redis::Value;
 
-use super::{
-    script::{Data, Item, error},
-    streams,
-};
+use super::script::{Data, EntryId, Item, Stream, error};
 
 /// The effect of a write on a hash field or a string.
 #[derive(Debug)]
@@ -79,7 +76,6 @@ fn pairs(hash: &BTreeMap<Vec<u8>, Vec<u8>>) -> Value {
     Value::Array(hash.iter().flat_map(|(field, value)| [bulk(field.clone()), bulk(value.clone())]).collect())
 }
 
-/// Runs a command on keys, from a client or a script.
 pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
     let name = args[0].to_ascii_uppercase();
     if name == b"TIME" {
@@ -118,8 +114,8 @@ pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value
         (b"HGETALL", Some(Item::Hash(hash))) => pairs(hash),
         (b"HKEYS", Some(Item::Hash(hash))) => Value::Array(hash.keys().map(|field| bulk(field.clone())).collect()),
         (b"SET" | b"DEL" | b"HSET" | b"HSETNX" | b"HDEL", _) => writing(&name, args, data, effects),
-        (b"XADD", _) => streams::add(args, data, effects),
-        (b"XRANGE", Some(Item::Stream(stream))) => streams::range(args, stream),
+        (b"XADD", _) => add(args, data, effects),
+        (b"XRANGE", Some(Item::Stream(stream))) => range(args, stream),
         (b"HGETALL" | b"HKEYS" | b"XRANGE", None) => Value::Array(Vec::new()),
         (_, Some(Item::Text(_) | Item::Hash(_) | Item::Stream(_))) => of_another_kind(),
         (_, None) => error(&format!("ERR the simulation does not know {}", String::from_utf8_lossy(&name))),
@@ -183,4 +179,52 @@ fn delete(key: &[u8], data: &mut Data, effects: &mut Effects) -> bool {
         Some(Item::Stream(_)) => unreachable!("weir deletes no stream"),
     }
     true
+}
+
+pub fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+/// An id as it is written; without a number, `number`.
+fn id(bytes: &[u8], number: u64) -> EntryId {
+    let (ms, number) = match text(bytes).split_once('-') {
+        Some((ms, number)) => (ms, number.parse().unwrap()),
+        None => (text(bytes), number),
+    };
+    (ms.parse().unwrap(), number)
+}
+
+/// `XADD key MINID id * field value ...`
+fn add(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
+    let [_, key, minid, begin, new, fields @ ..] = args else { panic!("XADD without MINID") };
+    assert_eq!((minid.as_slice(), new.as_slice()), (&b"MINID"[..], &b"*"[..]));
+    let Item::Stream(stream) = data.entry(key.clone()).or_insert_with(|| Item::Stream(Stream::default())) else {
+        panic!("a stream at {}", text(key))
+    };
+    let next = (stream.last.0, stream.last.1 + 1);
+    stream.last = if effects.now_ms > stream.last.0 { (effects.now_ms, 0) } else { next };
+    stream.entries.insert(stream.last, fields.to_vec());
+    stream.entries = stream.entries.split_off(&id(begin, 0));
+    let (ms, number) = stream.last;
+    let added = format!("{ms}-{number}").into_bytes();
+    effects.note(key, &added, None, Some(Vec::new()));
+    bulk(added)
+}
+
+/// `XRANGE key from to [COUNT count]`
+fn range(args: &[Vec<u8>], stream: &Stream) -> Value {
+    let from = match args[2].strip_prefix(b"(") {
+        Some(after) => (id(after, 0).0, id(after, 0).1 + 1),
+        None => id(&args[2], 0),
+    };
+    let to = if args[3] == b"+" { (i64::MAX, u64::MAX) } else { id(&args[3], u64::MAX) };
+    let count = args.get(5).map_or(usize::MAX, |count| text(count).parse().unwrap());
+    let entry = |((ms, number), fields): (&EntryId, &Vec<Vec<u8>>)| {
+        let fields = fields.iter().map(|field| bulk(field.clone())).collect();
+        Value::Array(vec![bulk(format!("{ms}-{number}")), Value::Array(fields)])
+    };
+    if from > to {
+        return Value::Array(Vec::new());
+    }
+    Value::Array(stream.entries.range(from..=to).take(count).map(entry).collect())
 }

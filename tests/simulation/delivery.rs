@@ -277,10 +277,8 @@ struct Reader {
     seen: usize,
     /// What they have seen of each partition and not passed: places among all outputs, and whether a record is there.
     left: [VecDeque<(usize, bool)>; PARTITIONS],
-    /// Whether they read it.
-    reads: [bool; PARTITIONS],
-    /// Offsets that they have passed in it.
-    passed: [u64; PARTITIONS],
+    /// Offsets that they have passed in it; `None`: they do not read it yet.
+    passed: [Option<u64>; PARTITIONS],
     /// Records that were delivered, or passed over.
     delivered: u64,
 }
@@ -294,21 +292,21 @@ impl Reader {
         }
         self.seen = end;
         for (place, at) in paced.begins.into_iter().enumerate() {
-            if self.reads[place] || now < at {
+            if self.passed[place].is_some() || now < at {
                 continue;
             }
+            self.passed[place] = Some(0);
             if !at.is_zero() {
                 self.delivered += self.left[place].iter().filter(|(_, is_record)| *is_record).count() as u64;
                 self.pass(place, usize::MAX);
             }
-            self.reads[place] = true;
         }
     }
 
     /// Delivers one record; or passes what has none.
     fn read(&mut self, paced: &Paced) {
         let first = |left: &VecDeque<(usize, bool)>| left.iter().find(|(_, is_record)| *is_record).map(|(at, _)| *at);
-        let read: Vec<usize> = (0..PARTITIONS).filter(|place| self.reads[*place]).collect();
+        let read: Vec<usize> = (0..PARTITIONS).filter(|place| self.passed[*place].is_some()).collect();
         match read.iter().filter_map(|place| Some((first(&self.left[*place])?, *place))).min() {
             Some((at, place)) => {
                 self.pass(place, at);
@@ -322,13 +320,8 @@ impl Reader {
     /// Passes all of a partition up to this place among all outputs.
     fn pass(&mut self, place: usize, upto: usize) {
         while self.left[place].pop_front_if(|(at, _)| *at <= upto).is_some() {
-            self.passed[place] += 1;
+            self.passed[place] = self.passed[place].map(|passed| passed + 1);
         }
-    }
-
-    /// How many offsets they have passed in each partition that they read.
-    fn passed(&self) -> [Option<u64>; PARTITIONS] {
-        std::array::from_fn(|place| self.reads[place].then_some(self.passed[place]))
     }
 }
 
@@ -348,10 +341,10 @@ pub async fn deliver(world: Rc<World>) {
         reader.read(&paced);
         if now >= commits_at {
             commits_at = now + paced.commits_every;
-            let passed = reader.passed();
-            if lock(&broker.downstream).commit(&passed) {
-                env.note(|| format!("delivery has committed {} records, {passed:?} offsets", reader.delivered));
-                lock(&world.book).delivered.push((now, reader.delivered));
+            let Reader { passed, delivered, .. } = &reader;
+            if lock(&broker.downstream).commit(passed) {
+                env.note(|| format!("delivery has committed {delivered} records, {passed:?} offsets"));
+                lock(&world.book).delivered.push((now, *delivered));
             }
         }
     }

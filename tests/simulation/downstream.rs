@@ -112,11 +112,6 @@ impl Downstream {
 pub type SharedDownstream = Arc<Mutex<Downstream>>;
 
 impl Broker {
-    /// The planted bug: nobody reads what waits for a route that is removed.
-    pub fn leaves_what_waits(&self) -> bool {
-        self.env.sabotage() == Sabotage::RemovedRouteUnread && lock(&self.downstream).is_removed
-    }
-
     /// Shows the keepers what is in the topics now.
     pub fn show(&self) {
         let mut downstream = lock(&self.downstream);
@@ -131,11 +126,11 @@ impl Broker {
         downstream.counted = self.outputs.len();
         downstream.rebalances = self.group.rebalances + self.waiting.rebalances;
         let waits = |partition| {
-            let next = self.committed.get(&(Log::Waiting, partition)).map_or(0, |done| done.next_offset);
-            let stored = self.rings.of((Log::Waiting, partition));
-            let left = &stored[stored.partition_point(|stored| stored.record.offset < next)..];
-            let is_there = |stored: &&Stored| self.is_open(stored.transaction) || self.is_committed(stored.transaction);
-            (u64::try_from(next).unwrap(), left.iter().filter(is_there).map(|stored| stored.record.at).collect())
+            let next = self.next((Log::Waiting, partition));
+            let is_aborted = |transaction| !self.is_open(transaction) && !self.is_committed(transaction);
+            let is_there = |stored: &&Stored| !stored.transaction.is_some_and(is_aborted);
+            let left = self.records_from((Log::Waiting, partition), next).iter().filter(is_there);
+            (u64::try_from(next).unwrap(), left.map(|stored| stored.record.at).collect())
         };
         downstream.waiting = (0..self.partitions(Log::Waiting)).map(waits).collect();
     }

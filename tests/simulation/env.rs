@@ -1,12 +1,15 @@
 //! The shared parts of a run: time, random numbers, the trace, and the rates of faults.
 
 use std::{
+    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
+
+use tracing::subscriber::DefaultGuard;
 
 use super::{
     sabotage::{About, Sabotage},
@@ -153,4 +156,24 @@ impl Env {
     pub fn take_trace(&self) -> Vec<String> {
         self.0.trace.as_ref().map(|trace| std::mem::take(&mut *lock(trace))).unwrap_or_default()
     }
+}
+
+struct Lines(Env);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.note(|| format!("weir: {}", String::from_utf8_lossy(bytes).trim_end()));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Notes what is logged on this thread until the guard is dropped; `None` where the run keeps no trace.
+pub fn keep_log(env: &Env) -> Option<DefaultGuard> {
+    let log = || tracing_subscriber::fmt().without_time().with_ansi(false).with_target(false);
+    let lines = env.clone();
+    env.is_traced().then(|| tracing::subscriber::set_default(log().with_writer(move || Lines(lines.clone())).finish()))
 }

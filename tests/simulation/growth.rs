@@ -61,7 +61,12 @@ pub async fn grow(world: Rc<World>) {
         processes.iter().for_each(|process| process.kill());
     }
     env.sleep(growth.at.saturating_sub(env.passed())).await;
-    world.broker.borrow_mut().add_partitions();
+    {
+        let mut broker = world.broker.borrow_mut();
+        broker.missing = 0;
+        broker.tell_groups();
+        broker.show();
+    }
     env.note(|| "a partition is added to the intents, and to what waits".to_owned());
     for log in [Log::Input, Log::Waiting] {
         env.sleep(env.millis(0, FOUND_WITHIN_MS / 2)).await;
@@ -80,12 +85,6 @@ impl Broker {
         self
     }
 
-    fn add_partitions(&mut self) {
-        self.missing = 0;
-        self.tell_groups();
-        self.show();
-    }
-
     fn tell_groups(&mut self) {
         for log in [Log::Input, Log::Waiting] {
             let partitions = self.partitions(log);
@@ -95,7 +94,8 @@ impl Broker {
 
     /// How many partitions the intents, or what waits, have now.
     pub fn partitions(&self, log: Log) -> i32 {
-        let all = if log == Log::Waiting { WAITING } else { i32::try_from(self.intents.len()).unwrap() };
+        let all =
+            if log == Log::Waiting { WAITING } else { i32::try_from(self.with_records(Log::Input).count()).unwrap() };
         all - self.missing
     }
 
@@ -123,7 +123,7 @@ impl Broker {
         let at_ends = is_first_start || self.env.sabotage() == Sabotage::AddedReadFromEnd;
         let now = self.env.passed();
         for partition in new {
-            let next_offset = if at_ends { self.end_at(log, partition, now) } else { 0 };
+            let next_offset = if at_ends { self.end_at((log, partition), now) } else { 0 };
             self.committed.insert((log, partition), Progress { partition, next_offset });
             if is_first_start {
                 self.skipped.insert(partition, next_offset);

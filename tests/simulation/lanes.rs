@@ -32,13 +32,6 @@ use super::{
 /// The constant of this name in src/cli/clocks.rs.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
-/// A lane among those of a process.
-#[derive(Debug, Clone, Copy)]
-pub struct Place {
-    task: Task,
-    number: usize,
-}
-
 /// What a lane has from its process.
 pub struct LaneParts {
     pub decider: Decider,
@@ -60,8 +53,8 @@ fn reads(task: Task) -> Log {
 pub const THE_ROUTE: WaitingTopic = WaitingTopic(0);
 
 impl World {
-    /// The lanes of a process.
-    pub fn places(&self) -> Vec<Place> {
+    /// What the lanes of a process do.
+    pub fn tasks(&self) -> Vec<Task> {
         let wheel = Wheel { shares: SHARES };
         let mut tasks = vec![Task::Intents; self.lanes];
         if let Some(deferring) = self.setting.deferring {
@@ -74,7 +67,7 @@ impl World {
         if self.setting.failing.is_some() {
             tasks.push(Task::Retry(wheel));
         }
-        tasks.into_iter().enumerate().map(|(number, task)| Place { task, number }).collect()
+        tasks
     }
 
     /// The drain time is over; a frozen process cannot end.
@@ -93,7 +86,7 @@ impl World {
     pub async fn lane(
         self: Rc<Self>,
         process: Rc<Process>,
-        (Place { task, number: place }, LaneParts { mut decider, budgets, turns }): (Place, LaneParts),
+        ((place, task), LaneParts { mut decider, budgets, turns }): ((usize, Task), LaneParts),
         stop: CancellationToken,
     ) -> Result<(), LaneError> {
         let metrics = Arc::new(Metrics::default());
@@ -129,21 +122,14 @@ impl World {
             status: Arc::default(),
         };
         let end = {
-            let mut running = std::pin::pin!(lane.run());
-            let end = tokio::select! {
-                biased;
-                end = &mut running => Some(end),
-                () = stop.cancelled() => None,
+            let drained = async {
+                stop.cancelled().await;
+                self.drained(&process).await;
             };
-            match end {
-                Some(end) => end,
-                None => tokio::select! {
-                    biased;
-                    end = &mut running => end,
-                    () = self.drained(&process) => {
-                        Err(LaneError::Fatal("it did not end within worker.drain".to_owned()))
-                    }
-                },
+            tokio::select! {
+                biased;
+                end = lane.run() => end,
+                () = drained => Err(LaneError::Fatal("it did not end within worker.drain".to_owned())),
             }
         };
         lane.source.leave();

@@ -3,7 +3,13 @@
 
 use std::{fmt, rc::Rc, time::Duration};
 
-use super::{chaos, records::Intent, rings::Log, run::World, time::wall, workload::BUSY};
+use super::{
+    chaos,
+    rings::{Intent, Log},
+    run::World,
+    time::wall,
+    workload::BUSY,
+};
 
 /// After the last fault everything must be done within this.
 pub const RECOVERED_WITHIN: Duration = Duration::from_secs(120);
@@ -65,7 +71,7 @@ async fn recover(world: &Rc<World>) -> Option<Duration> {
     let began = env.passed();
     let mut calm_at = began;
     loop {
-        let rebuilds = world.rebuilds.borrow().under_way > 0;
+        let rebuilds = world.rebuilds.borrow().under_way() > 0;
         if rebuilds && env.passed() < began + REBUILT_WITHIN {
             calm_at = env.passed();
         }
@@ -105,9 +111,10 @@ pub fn not_done(world: &World, why: fmt::Arguments<'_>) {
     // Not below: there it would be borrowed until the report is made.
     let waiting = world.broker.borrow().left(Log::Waiting);
     broken.push(format!(
-        "{why}: {committed:?}, owed {}, {:?}, whole {}, waiting {:?}, deferred {:?}",
+        "{why}: {committed:?}, owed {}, {:?}, {} under way, whole {}, waiting {:?}, deferred {:?}",
         world.owed(),
         world.rebuilds.borrow(),
+        world.rebuilds.borrow().under_way(),
         world.keyspace.is_whole(),
         waiting,
         deferred(world)

@@ -1,29 +1,132 @@
-//! The pressure of a run's policy, and the checks of it: no more users become active than may be, and nobody is kept out for no
-//! reason.
+//! The pressure of a run's policy; the log of activity as a process takes turns at it: the Redis edge as it is, what the checker remembers
+//! of it, and around it the planted bugs that need a place there; and the checks: no more users become active than may be, and nobody is
+//! kept out for no reason.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use weir_core::{
     basis::{clocks::MAX_SKEW_MS, shard::UserHash},
     intent::class::Filter,
-    limit::pressure::{
-        PressureRule,
-        activity::{ActivityHash, Minute},
+    limit::{
+        pressure::{
+            PressureRule,
+            activity::{ActivityHash, Minute},
+            activity_log::{SharedPlaces, SyncReply, SyncRequest},
+        },
+        share::TurnNumber,
     },
     policy::{Action, Mode},
+    ports::{Share, StoreError},
 };
+use weir_redis::RedisActivityLog;
 
 use super::{
-    activity::{Heard, Told},
     broker::Out,
     check::{Judge, told},
     env::{Env, lock},
+    rings::Log,
     rules::on_channel,
     sabotage::{About, Sabotage},
+    script::{Item, Stream},
     time::wall,
     truth::Decided,
     workload::{Ask, Kind},
 };
+
+/// For how long the planted bug lets the log keep a member, in milliseconds: one that takes all of its turns does not notice.
+const SOON_GONE_MS: i64 = 1_500;
+
+/// Who told first that a user was active in a minute, and when the log had answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Told {
+    pub process: u64,
+    pub at: Duration,
+}
+
+/// What processes told the log, as far as it has not lost it.
+#[derive(Debug, Default)]
+pub struct Heard {
+    pub told: BTreeMap<(ActivityHash, Minute), Told>,
+    /// Users of approvals that were replayed: they took no place. From when until when it was asked for.
+    pub replayed: Vec<(ActivityHash, Duration, Duration)>,
+    /// Users and minutes that failovers and wipes have lost, and places of instances that were forgotten.
+    pub lost: usize,
+    pub places_lost: u64,
+}
+
+pub type SharedHeard = Arc<Mutex<Heard>>;
+
+fn users(item: Option<&Item>) -> BTreeSet<(ActivityHash, Minute)> {
+    let Some(Item::Stream(Stream { entries, .. })) = item else { return BTreeSet::new() };
+    let of = |fields: &Vec<Vec<u8>>| -> Vec<(ActivityHash, Minute)> {
+        let minute = Minute(str::from_utf8(&fields[3]).unwrap().parse().unwrap());
+        let hashes = fields[7].as_chunks::<8>().0;
+        hashes.iter().map(|hash| (ActivityHash(u64::from_be_bytes(*hash)), minute)).collect()
+    };
+    entries.values().flat_map(of).collect()
+}
+
+/// The places that members hold (`lua/share/members.lua`); none for another key.
+fn places(item: Option<&Item>) -> BTreeMap<&[u8], u64> {
+    let Some(Item::Hash(hash)) = item else { return BTreeMap::new() };
+    let members = hash.iter().filter(|(field, _)| field.starts_with(b"i:weir-"));
+    let held = |entry: &Vec<u8>| str::from_utf8(entry).unwrap().split(':').nth(3).unwrap().parse().unwrap();
+    members.map(|(instance, entry)| (instance.as_slice(), held(entry))).collect()
+}
+
+impl Heard {
+    /// A replica with `kept` takes over from a primary with `had`, or nothing is kept.
+    pub fn fails_over(&mut self, had: Option<&Item>, kept: Option<&Item>) {
+        let kept_users = users(kept);
+        for gone in users(had).difference(&kept_users) {
+            self.told.remove(gone);
+            self.lost += 1;
+        }
+        let kept_places = places(kept);
+        for (instance, held) in places(had) {
+            self.places_lost += held.saturating_sub(kept_places.get(instance).copied().unwrap_or(0));
+        }
+    }
+}
+
+/// The log as a process takes turns at it.
+pub struct SimActivityLog {
+    pub env: Env,
+    pub process: u64,
+    pub log: RedisActivityLog,
+    pub heard: SharedHeard,
+}
+
+impl Share<SharedPlaces> for SimActivityLog {
+    async fn turn(&mut self, _: &(), number: TurnNumber, request: &SyncRequest) -> Result<SyncReply, StoreError> {
+        let mut asked = request.clone();
+        if self.env.sabotage() == Sabotage::PlaceOutlived {
+            asked.member_for_ms = asked.member_for_ms.min(SOON_GONE_MS);
+        }
+        let outcome = self.log.turn(&(), number, &asked).await;
+        match &outcome {
+            Ok(_) => {
+                let (process, at) = (self.process, self.env.passed());
+                let mut heard = lock(&self.heard);
+                for active in &request.active {
+                    for user in &active.users {
+                        heard.told.entry((*user, active.minute)).or_insert(Told { process, at });
+                    }
+                }
+            }
+            Err(_) if self.env.sabotage() == Sabotage::SkipTurnRetry => {
+                let (cursor, held, part) = (request.cursor.clone(), request.held, request.held);
+                return Ok(SyncReply { cursor, held, part, members: 1, ..SyncReply::default() });
+            }
+            Err(error) => self.env.note(|| format!("process {}: no turn at the log: {error}", self.process)),
+        }
+        outcome
+    }
+}
 
 /// Within so long of a turn, all processes have read what was told, unless something failed.
 const READ_WITHIN: Duration = Duration::from_secs(10);
@@ -34,53 +137,30 @@ const MEMBER_FOR: Duration = Duration::from_secs(8);
 /// A clock that is off by no more has to agree with others on the window.
 const MOST_OFF_MS: i64 = 100;
 
-/// `[pressure]`, as the checker needs it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
-    /// The most users that may be active.
-    pub most: u64,
-    pub window_minutes: u8,
-    /// It applies to pushes only.
-    pushes_only: bool,
-    pub defers: bool,
+/// `[pressure]` whose maximum is reached, in every second run.
+pub fn draw(env: &Env, may_defer: bool) -> Option<PressureRule> {
+    let planted = env.sabotage();
+    // Nothing is drawn for another planted bug: the seed that shows it stays the same.
+    if !planted.is_about(About::Pressure) && (planted != Sabotage::None || !env.chance(500)) {
+        return None;
+    }
+    // The planted bug shows where the window outlasts the trouble.
+    let long = planted == Sabotage::SkipTurnRetry;
+    let rule = PressureRule {
+        max_active_users: [2, 4, 9, 16][env.index(4)],
+        window_minutes: if long { 10 } else { [1, 1, 2, 10][env.index(4)] },
+        filter: if env.chance(200) { on_channel("push") } else { Filter::default() },
+        action: if may_defer && !long && env.chance(500) { Action::Defer } else { Action::Suppress },
+    };
+    Some(match rule.action {
+        // Few users per window, each with intents that are deferred again and again, would take hours to come in.
+        Action::Defer => PressureRule { max_active_users: rule.max_active_users.max(9), window_minutes: 1, ..rule },
+        Action::Suppress => rule,
+    })
 }
 
-impl Load {
-    /// One whose maximum is reached, in every second run.
-    pub fn draw(env: &Env, may_defer: bool) -> Option<Self> {
-        let planted = env.sabotage();
-        // Nothing is drawn for another planted bug: the seed that shows it stays the same.
-        if !planted.is_about(About::Pressure) && (planted != Sabotage::None || !env.chance(500)) {
-            return None;
-        }
-        // The planted bug shows where the window outlasts the trouble.
-        let long = planted == Sabotage::SkipTurnRetry;
-        let load = Self {
-            most: [2, 4, 9, 16][env.index(4)],
-            window_minutes: if long { 10 } else { [1, 1, 2, 10][env.index(4)] },
-            pushes_only: env.chance(200),
-            defers: may_defer && !long && env.chance(500),
-        };
-        // Few users per window, each with intents that are deferred again and again, would take hours to come in.
-        Some(if load.defers { Self { most: load.most.max(9), window_minutes: 1, ..load } } else { load })
-    }
-
-    pub fn window_ms(self) -> i64 {
-        i64::from(self.window_minutes) * 60_000
-    }
-
-    fn applies_to(self, ask: &Ask) -> bool {
-        !self.pushes_only || ask.kind == Kind::Push
-    }
-
-    pub fn to_weir(self) -> PressureRule {
-        PressureRule {
-            max_active_users: self.most,
-            window_minutes: self.window_minutes,
-            filter: if self.pushes_only { on_channel("push") } else { Filter::default() },
-            action: if self.defers { Action::Defer } else { Action::Suppress },
-        }
-    }
+fn applies_to(rule: &PressureRule, ask: &Ask) -> bool {
+    rule.filter.channels.is_none() || ask.kind == Kind::Push
 }
 
 fn minute(at: Duration) -> i64 {
@@ -100,18 +180,19 @@ fn hash(ask: &Ask) -> ActivityHash {
 impl Judge<'_> {
     /// All promises about who became active.
     pub fn pressure(&mut self, outs: &[&Out]) {
-        let Some(load) = self.world.setting.load.filter(|_| self.world.setting.mode != Mode::Shadow) else { return };
-        let heard = lock(&self.world.keyspace.heard);
+        let world = self.world;
+        let Some(load) = world.setting.load.as_ref().filter(|_| world.setting.mode != Mode::Shadow) else { return };
+        let heard = lock(&world.keyspace.heard);
         self.most_active(load, &heard);
         self.all_told(load, outs, &heard);
     }
 
     /// When the first intent came for each user that pressure does not apply to. It makes its user active without a place; a push behind it needs
     /// none either.
-    fn others_came(&self, load: Load) -> BTreeMap<ActivityHash, Duration> {
+    fn others_came(&self, load: &PressureRule) -> BTreeMap<ActivityHash, Duration> {
         let mut first = BTreeMap::new();
-        for intent in self.world.broker.borrow().intents.iter().flatten() {
-            if let Some(ask) = self.asks.get(&intent.first).filter(|ask| !load.applies_to(ask)) {
+        for intent in self.world.broker.borrow().all(Log::Input) {
+            if let Some(ask) = self.asks.get(&intent.first).filter(|ask| !applies_to(load, ask)) {
                 let came: &mut Duration = first.entry(hash(ask)).or_insert(intent.at);
                 *came = intent.at.min(*came);
             }
@@ -120,7 +201,7 @@ impl Judge<'_> {
     }
 
     /// No more users are active at once than may be, of those who took a place for it.
-    fn most_active(&mut self, load: Load, heard: &Heard) {
+    fn most_active(&mut self, load: &PressureRule, heard: &Heard) {
         let (window, others_came) = (i64::from(load.window_minutes), self.others_came(load));
         let mut active: BTreeMap<i64, Vec<ActivityHash>> = BTreeMap::new();
         let mut before: Option<(ActivityHash, i64, bool)> = None;
@@ -142,7 +223,7 @@ impl Judge<'_> {
                 }
             }
         }
-        let most = load.most + heard.places_lost;
+        let most = load.max_active_users + heard.places_lost;
         for (minute, users) in active.iter().filter(|(_, users)| users.len() as u64 > most) {
             let told: Vec<_> = heard.told.iter().filter(|((user, _), _)| users.contains(user)).collect();
             self.broken.push(format!("pressure: {} of {most} users were active in {minute}: {told:?}", users.len()));
@@ -153,9 +234,9 @@ impl Judge<'_> {
     /// showed another minute than the others', which makes another window, or a second process had its name, of which one does not read the
     /// other's users. What it took for right then has left its window some time later.
     fn is_unsure(&self, process: u64, (from, upto): (Duration, Duration)) -> bool {
-        let processes = self.world.all_processes.borrow();
+        let processes = self.world.processes.borrow();
         let Some(process) = processes.iter().find(|other| other.number == process) else { return false };
-        let window_ms = self.world.setting.load.map_or(0, Load::window_ms).unsigned_abs();
+        let window_ms = self.world.setting.load.as_ref().map_or(0, PressureRule::window_ms).unsigned_abs();
         let since = from.saturating_sub(Duration::from_millis(window_ms) + TOLD_WITHIN);
         let has_twin = processes.iter().any(|other| {
             let is_namesake = other.number != process.number && other.instance == process.instance;
@@ -179,12 +260,11 @@ impl Judge<'_> {
     fn took_no_place(&self, user: ActivityHash, told: &Told, heard: &Heard) -> bool {
         let since = told.at.saturating_sub(TOLD_WITHIN);
         let replayed = heard.replayed.iter().any(|(of, _, at)| *of == user && *at >= since && *at <= told.at);
-        let processes = self.world.all_processes.borrow();
-        let stood_still = processes.iter().filter(|process| process.number == told.process).any(|process| {
-            let freezes = process.freezes.borrow();
-            let long = freezes.iter().filter(|(began, ended)| *ended - *began > MEMBER_FOR);
-            long.into_iter().any(|(began, ended)| *began <= told.at && told.at <= *ended + READ_WITHIN)
-        });
+        let stood_still = self
+            .world
+            .freezes_of(told.process)
+            .into_iter()
+            .any(|(began, ended)| ended - began > MEMBER_FOR && began <= told.at && told.at <= ended + READ_WITHIN);
         replayed || stood_still || self.is_unsure(told.process, (told.at, told.at))
     }
 
@@ -192,16 +272,15 @@ impl Judge<'_> {
     fn told_by(&self, at: Duration) -> Duration {
         let mut troubles = self.world.troubles.borrow().clone();
         troubles.sort_unstable();
-        troubles.into_iter().fold(
-            at + READ_WITHIN,
-            |by, (began, ended)| {
-                if began <= by { by.max(ended + READ_WITHIN) } else { by }
-            },
-        )
+        let mut by = at + READ_WITHIN;
+        for (began, ended) in troubles {
+            by = if began <= by { by.max(ended + READ_WITHIN) } else { by };
+        }
+        by
     }
 
     /// Other instances are told of whoever was approved, unless the process ended, or the user has left the window by then.
-    fn all_told(&mut self, load: Load, outs: &[&Out], heard: &Heard) {
+    fn all_told(&mut self, load: &PressureRule, outs: &[&Out], heard: &Heard) {
         let processes = self.world.processes.borrow();
         let ends: Vec<u64> =
             processes.iter().filter(|process| !process.is_dead()).map(|process| process.number).collect();
@@ -226,7 +305,8 @@ impl Judge<'_> {
 
     /// Whether a user may have been kept out: not active, as far as the process must have known.
     pub fn may_be_kept_out(&self, out: &Out, ask: &Ask) -> bool {
-        let Some(load) = self.world.setting.load.filter(|load| load.applies_to(ask)) else { return false };
+        let load = self.world.setting.load.as_ref().filter(|load| applies_to(load, ask));
+        let Some(load) = load else { return false };
         let Some(Decided { from, upto, .. }) = self.world.decided(out, ask, |_| false) else { return true };
         if self.is_unsure(out.submit.process, (from, upto)) {
             return true;

@@ -19,6 +19,15 @@ use super::{
 
 pub type Shared = Rc<RefCell<Broker>>;
 
+/// When a process that freezes does the most harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// A due lane commits.
+    Release,
+    /// A rebuild knows what is lost, and has not marked all of it.
+    Mark,
+}
+
 pub struct Process {
     pub number: u64,
     /// Its place among the instances, which names its transactional ids.
@@ -33,10 +42,8 @@ pub struct Process {
     /// The await at which it dies or freezes.
     dies_at: Cell<u64>,
     freezes_at: Cell<u64>,
-    /// It freezes while a due lane commits.
-    freezes_releasing: Cell<bool>,
-    /// It freezes while its rebuild marks shards.
-    freezes_marking: Cell<bool>,
+    /// It freezes soon after it begins this.
+    freezes_in: Cell<Option<Moment>>,
     wakers: RefCell<Vec<Waker>>,
     /// From when until when it was frozen.
     pub freezes: RefCell<Vec<(Duration, Duration)>>,
@@ -59,8 +66,7 @@ impl Process {
             awaits: Cell::new(0),
             dies_at: Cell::new(u64::MAX),
             freezes_at: Cell::new(u64::MAX),
-            freezes_releasing: Cell::default(),
-            freezes_marking: Cell::default(),
+            freezes_in: Cell::default(),
             wakers: RefCell::default(),
             freezes: RefCell::default(),
             frozen_at: Cell::new(Duration::ZERO),
@@ -87,7 +93,6 @@ impl Process {
         self.frozen.get()
     }
 
-    /// When it last woke.
     pub fn thawed_at(&self) -> Duration {
         self.freezes.borrow().last().map_or(Duration::ZERO, |(_, thawed)| *thawed)
     }
@@ -97,27 +102,20 @@ impl Process {
         self.freezes_at.set(self.awaits.get() + awaits);
     }
 
-    /// Freezes in the middle of the next commit of a due lane.
-    pub fn freeze_releasing(&self) {
-        self.freezes_releasing.set(true);
+    /// Freezes in the middle of the next one of these.
+    pub fn freeze_within(&self, moment: Moment) {
+        self.freezes_in.set(Some(moment));
     }
 
-    /// A due lane begins to commit.
-    pub fn releases(&self) {
-        if self.freezes_releasing.take() {
-            self.freeze_in(1 + self.env.below(8));
-        }
-    }
-
-    /// Freezes when its rebuild knows what is lost and has not marked all of it: there it does the most harm.
-    pub fn freeze_marking(&self) {
-        self.freezes_marking.set(true);
-    }
-
-    /// A rebuild begins to mark shards.
-    pub fn marks(&self) {
-        if self.freezes_marking.take() {
-            self.freeze_in(1 + self.env.below(40));
+    /// This begins.
+    pub fn begins(&self, moment: Moment) {
+        if self.freezes_in.get() == Some(moment) {
+            self.freezes_in.set(None);
+            let awaits = match moment {
+                Moment::Release => 8,
+                Moment::Mark => 40,
+            };
+            self.freeze_in(1 + self.env.below(awaits));
         }
     }
 
@@ -152,7 +150,7 @@ impl Process {
 
     pub fn thaw(&self) {
         self.freezes_at.set(u64::MAX);
-        self.freezes_releasing.set(false);
+        self.freezes_in.set(None);
         if !self.is_dead() && self.frozen.replace(false) {
             self.env.note(|| format!("process {} goes on", self.number));
             self.freezes.borrow_mut().push((self.frozen_at.get(), self.env.passed()));

@@ -1,7 +1,12 @@
 //! `weir rebuild`: the code of `crates/redis/src/rebuild` as it is, in the steps of `src/cli/rebuild`, on the fake topics; and who
 //! runs it, more than once where a run hangs or dies.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::task::spawn_local;
 use weir_core::{
@@ -10,23 +15,37 @@ use weir_core::{
         decision_header::DecisionHeader,
     },
     history::{
+        decide::Scope as BudgetScope,
         deferred_send::PastSend,
         found_names::{Age, FoundNames},
         refund::Refund,
     },
-    limit::budget::lease::LONGEST_LEASE,
+    limit::budget::{
+        BudgetId,
+        lease::LONGEST_LEASE,
+        ledger::{Account, Recount},
+    },
+    policy::Policy,
     ports::{Clock as _, StoreError},
 };
 use weir_kafka::sink::COMMIT_WATCHDOG;
 use weir_redis::{
     KeyspaceSeed,
-    rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope},
+    rebuild::{self, BudgetChange, BudgetKeyState, Held, NamesRepair, Rebuild, RebuildError, Restorer, Scope},
 };
 use weir_worker::lane::ANSWERS_HOLD;
 
 use super::{
-    broker::TRANSACTION_TIMEOUT, env::lock, process::Process, records::Intent, recount, refunds::taken_back,
-    run::World, sabotage::About, store::REFUNDS, time::wall,
+    broker::TRANSACTION_TIMEOUT,
+    budgets::spent,
+    env::lock,
+    process::{Moment, Process},
+    refunds::taken_back,
+    rings::{Intent, Log},
+    run::World,
+    sabotage::{About, Sabotage},
+    store::REFUNDS,
+    time::wall,
 };
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
@@ -53,8 +72,8 @@ pub async fn operate(world: Rc<World>) {
         if !env.is_calm() {
             match env.index(5) {
                 0 => process.freeze_in(1 + env.below(80)),
-                1 | 2 => process.freeze_marking(),
-                _ if env.sabotage().is_about(About::Rebuilds) => process.freeze_marking(),
+                1 | 2 => process.freeze_within(Moment::Mark),
+                _ if env.sabotage().is_about(About::Rebuilds) => process.freeze_within(Moment::Mark),
                 3 => process.kill_in(1 + env.below(300)),
                 _ => {}
             }
@@ -87,7 +106,7 @@ pub async fn operate(world: Rc<World>) {
 }
 
 /// The results of the runs.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 pub struct Rebuilds {
     pub begun: u64,
     pub done: usize,
@@ -96,31 +115,22 @@ pub struct Rebuilds {
     pub names: usize,
     /// Sends that were restored.
     pub restored: u64,
+    /// Each run has one of these until it ends or is killed.
+    runs: Rc<()>,
+}
+
+impl Rebuilds {
     /// Runs in progress.
-    pub under_way: usize,
+    pub fn under_way(&self) -> usize {
+        Rc::strong_count(&self.runs) - 1
+    }
 }
 
 async fn run(world: Rc<World>, process: Rc<Process>) -> Result<(), String> {
-    let _under_way = UnderWay::new(&world);
+    let _under_way = Rc::clone(&world.rebuilds.borrow().runs);
     let outcome = one_run(&world, &process).await;
     world.rebuilds.borrow_mut().done += usize::from(outcome.is_ok());
     outcome
-}
-
-/// Counts a run as in progress until it ends or is killed.
-struct UnderWay(Rc<World>);
-
-impl UnderWay {
-    fn new(world: &Rc<World>) -> Self {
-        world.rebuilds.borrow_mut().under_way += 1;
-        Self(Rc::clone(world))
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.rebuilds.borrow_mut().under_way -= 1;
-    }
 }
 
 async fn one_run(world: &World, process: &Process) -> Result<(), String> {
@@ -140,7 +150,7 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
         }
         Err(message) => return Err(message),
     };
-    process.marks();
+    process.begins(Moment::Mark);
     let mut rebuild = begin(world, process, &scope).await.map_err(|error| error.to_string())?;
     if scope == Scope::All {
         lock(&world.keyspace.cluster).till.marked();
@@ -241,7 +251,7 @@ fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, St
 }
 
 /// Asks again while Redis is unavailable.
-pub async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, String> {
+async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, String> {
     let began = world.env.passed();
     loop {
         match ask().await {
@@ -258,14 +268,14 @@ async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Res
     let mut restorer = rebuild.restorer();
     fill(world, process, rebuild, &mut restorer).await?;
     // Where budgets are counted, leases have to end, too.
-    let leases = if world.setting.budgets().next().is_some() { LONGEST_LEASE } else { Duration::ZERO };
+    let leases = if !world.setting.budgets.is_empty() { LONGEST_LEASE } else { Duration::ZERO };
     let settle = rebuild.marked_at.plus(i64::try_from((SETTLE + leases).as_millis()).unwrap());
     while process.clock.now() < settle {
         keep(world, rebuild, &BTreeMap::new()).await?;
         world.env.sleep(Duration::from_secs(1)).await;
     }
     fill(world, process, rebuild, &mut restorer).await?;
-    recount::restore(world, rebuild).await?;
+    recount(world, rebuild).await?;
     take_refunds(world, rebuild, &mut restorer).await
 }
 
@@ -290,7 +300,7 @@ async fn save(world: &World, rebuild: &mut Rebuild, next: usize) -> Result<(), S
 }
 
 /// Saves the run's position and renews its lock; what fails now is saved later.
-pub async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32, i64>) -> Result<(), String> {
+async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32, i64>) -> Result<(), String> {
     match rebuild.save(progress).await {
         Ok(()) => {}
         Err(error @ RebuildError::TakenOver) => return Err(error.to_string()),
@@ -313,9 +323,9 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
 
 /// Applies all refunds.
 async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
-    let logs: Vec<Vec<Arc<Intent>>> = world.refunds.borrow().intents.clone();
+    let records: Vec<Arc<Intent>> = world.refunds.borrow().all(Log::Input).cloned().collect();
     let mut refunds = Vec::new();
-    for record in logs.iter().flatten() {
+    for record in &records {
         if let Some((user, id)) = taken_back(world, record)
             && restorer.wants(user)
         {
@@ -326,4 +336,66 @@ async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Resto
     let mut outcomes = vec![None; refunds.len()];
     patiently(world, async || restorer.take_back(&REFUNDS.into(), &refunds, &mut outcomes).await).await?;
     keep(world, rebuild, &BTreeMap::new()).await
+}
+
+/// The lock is renewed after so many budgets.
+const KEEP_LOCK_EVERY: usize = 25;
+
+/// Counts the budgets of the run's shards, once earlier decisions are visible and before the shards are used again.
+async fn recount(world: &World, rebuild: &mut Rebuild) -> Result<(), String> {
+    let policy = world.decider.policy.get();
+    if policy.budgets.is_empty() {
+        return Ok(());
+    }
+    let now = wall(world.env.passed());
+    let mut counted = Recount::new(policy.budgets.iter(), &policy.timezone, now);
+    for out in world.broker.borrow_mut().stable(0).0.into_iter().filter(|out| out.is_approval()) {
+        counted.add(&spent(out));
+    }
+    let mut restorer = rebuild.budgets();
+    let campaigns = patiently(world, async || restorer.campaigns().await).await?;
+    let mut ids = known(&policy, &counted, &campaigns);
+    ids.retain(|id| restorer.is_restored(id));
+    let ids: Vec<BudgetId> = ids.into_iter().collect();
+    let states = patiently(world, async || restorer.look(&ids, now).await).await?;
+    for (place, (id, found)) in ids.iter().zip(&states).enumerate() {
+        if place % KEEP_LOCK_EVERY == 0 {
+            keep(world, rebuild, &BTreeMap::new()).await?;
+        }
+        let account = counted.of(id);
+        // What is not there and was not spent is as good as new.
+        let is_new = *found == BudgetKeyState::Absent && account == Account::default();
+        // The planted bug takes what is there for right.
+        let is_trusted = world.env.sabotage() == Sabotage::SnapshotTrusted && *found != BudgetKeyState::Absent;
+        let Some(budget) = policy.budgets.iter().find(|budget| budget.name == id.name) else { continue };
+        if is_new || is_trusted {
+            continue;
+        }
+        world.env.note(|| format!("{id} is counted anew: {account:?}"));
+        let span = budget.span.at(&policy.timezone, now);
+        let (mut found, held) = (found.clone(), Held::Replace(account));
+        loop {
+            let change = BudgetChange { found: &found, becomes: BudgetKeyState::Open, span, held: held.clone() };
+            let was = patiently(world, async || restorer.change(id, &change, now).await).await?;
+            if was == found {
+                break;
+            }
+            // A reply was lost, or a turn that had read the epoch before the mark has begun it anew.
+            found = was;
+        }
+    }
+    Ok(())
+}
+
+/// The budgets that are known: shared ones, and those of the campaigns that were found or have a number.
+fn known(policy: &Policy, counted: &Recount, campaigns: &[Arc<str>]) -> BTreeSet<BudgetId> {
+    let mut ids: BTreeSet<BudgetId> = counted.found().cloned().collect();
+    for budget in &policy.budgets {
+        let of = |campaign| BudgetId { name: Arc::clone(&budget.name), campaign };
+        match budget.scope {
+            BudgetScope::Every => _ = ids.insert(of(None)),
+            BudgetScope::SameCampaign => ids.extend(campaigns.iter().map(|campaign| of(Some(Arc::clone(campaign))))),
+        }
+    }
+    ids
 }

@@ -22,12 +22,9 @@ use weir_worker::{
 
 use super::{
     delivery::ROUTE,
-    env::Env,
     process::Process,
-    records::Intent,
-    rings::Log,
+    rings::{Intent, Log},
     run::{DRAIN, World},
-    sabotage::Sabotage,
     sink::SimSink,
     source::SimSource,
     store::REFUNDS,
@@ -40,11 +37,6 @@ const REPORTED: u32 = 300;
 
 /// When the send of an id to a user was first refunded.
 pub type Refunded = BTreeMap<(String, String), Duration>;
-
-/// Whether refunds come as reports of deliveries that failed for good: in every second run. Those of planted bugs have none.
-pub fn come_as_reports(env: &Env) -> bool {
-    env.sabotage() == Sabotage::None && env.dice("report", 0).bool()
-}
 
 /// The send that a record takes back, as weir reads it.
 pub fn taken_back(world: &World, record: &Intent) -> Option<(UserHash, IdHash)> {

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use serde_json::Value;
 use weir_core::{
-    basis::header::HeaderName, batch::record::Destination, deferral::DeferReason, limit::route::DEFAULT_MAX_ATTEMPTS,
+    basis::header::HeaderName,
+    batch::record::Destination,
+    deferral::{DeferReason, Deferral},
+    limit::route::DEFAULT_MAX_ATTEMPTS,
     policy::Mode,
 };
 
@@ -13,8 +16,7 @@ use super::{
     broker::{Broker, Out},
     check::Judge,
     env::Env,
-    records::{Header, Intent},
-    rings::Log,
+    rings::{Header, Intent, Log},
     run::World,
     sabotage::About,
     workload::Ask,
@@ -47,25 +49,17 @@ impl Failing {
     }
 }
 
-impl World {
-    /// Whether each approved record was delivered, or not.
-    pub fn is_delivered(&self) -> bool {
-        self.setting.failing.is_none() || self.delivered.get() >= self.broker.borrow().outputs.len()
-    }
-}
-
 impl Broker {
     /// The delivery of an approved record has failed: it comes back as it is.
     fn write_back(&mut self, approved: &Intent, headers: Vec<Header>) {
         let partition = i32::try_from(approved.key.parse::<u64>().unwrap()).unwrap() % PARTITIONS;
         let (key, value, first) = (approved.key.clone(), approved.value.clone(), approved.first);
-        let at = self.env.passed();
-        let partition_of = &mut self.retries[usize::try_from(partition).unwrap()];
-        let offset = i64::try_from(partition_of.len()).unwrap();
-        let (log, deferral, retry) = (Log::Retries, None, Some((partition, offset)));
-        let record = Intent { log, partition, offset, key, value, at, headers, deferral, first, retry };
+        let (log, at) = (Log::Retries, self.env.passed());
+        let record = self.write((log, partition), None, |offset| {
+            let (deferral, retry) = (None, Some((partition, offset)));
+            Intent { log, partition, offset, key, value, at, headers, deferral, first, retry }
+        });
         self.env.note(|| format!("a delivery has failed: {record:?}"));
-        partition_of.push(Arc::new(record));
     }
 }
 
@@ -118,7 +112,7 @@ impl Judge<'_> {
                 self.broken.push(format!("retry: {what}: {intent:?} went to {to:?} with {headers:?}"));
             }
         }
-        for record in broker.retries.iter().flatten() {
+        for record in broker.all(Log::Retries) {
             let times = ends.get(&(record.partition, record.offset)).copied().unwrap_or(0);
             if times != 1 {
                 self.broken.push(format!("retry: {record:?} ended {times} times"));
@@ -134,20 +128,21 @@ impl Judge<'_> {
             return Some("another decision");
         }
         let is_new = out.intent.log == Log::Retries;
+        let is_of_it = |Deferral { topic, partition, offset, .. }: &Deferral| {
+            (&*topic.name, (*partition, *offset)) == (TOPIC, place)
+        };
         match out.to {
             Destination::Deferred(_) => {
                 let Some(deferral) = out.deferral() else { return Some("no due time") };
                 let number = retry_before + u64::from(is_new);
                 let right = retry == number && number < u64::from(DEFAULT_MAX_ATTEMPTS);
-                let is_of_it = (&*deferral.topic.name, (deferral.partition, deferral.offset)) == (TOPIC, place);
                 let is_retry = deferral.why == DeferReason::Retry && u64::from(deferral.count) == number;
-                (!right || !is_of_it || !is_retry).then_some("another number or origin")
+                (!right || !is_of_it(&deferral) || !is_retry).then_some("another number or origin")
             }
             Destination::Waiting { .. } if !is_new => {
-                let Some(deferral) = out.waiting() else { return Some("no due time") };
-                let is_of_it = (&*deferral.topic.name, (deferral.partition, deferral.offset)) == (TOPIC, place);
+                let Some(deferral) = out.deferral() else { return Some("no due time") };
                 let stays = deferral.is_until_retry() && deferral.waits_for_route() && retry == retry_before;
-                (!is_of_it || !stays).then_some("another number or origin, or no retry")
+                (!is_of_it(&deferral) || !stays).then_some("another number or origin, or no retry")
             }
             Destination::Approved(_) if !is_new => (retry != retry_before).then_some("another number"),
             Destination::Undelivered => (!self.is_given_up(out, ask, retry_before)).then_some("given up"),

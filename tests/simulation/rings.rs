@@ -1,10 +1,70 @@
-//! The fake topics that weir both writes and reads: those of the wheel, and of waiting intents.
+//! The fake topics that weir reads, and their records: those that others write; and those that it writes itself, of the wheel and of
+//! waiting intents. What readers see of all that weir writes, and whether all is done.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, ops::Range, sync::Arc, time::Duration};
 
-use weir_core::deferral::wheel::Ring;
+use weir_core::{
+    basis::header::HeaderName,
+    batch::record::{Headers, Output, OutputValue},
+    deferral::{Deferral, wheel::Ring},
+};
 
-use super::{broker::Broker, records::Intent};
+use super::broker::{Broker, Out, State};
+
+/// A record of a topic that weir reads: an intent, deferred or not, or a refund.
+#[derive(Debug)]
+pub struct Intent {
+    pub log: Log,
+    pub partition: i32,
+    pub offset: i64,
+    pub key: String,
+    pub value: String,
+    /// When it becomes readable; of a deferred intent, when it was written.
+    pub at: Duration,
+    /// Its headers, without those of its deferral.
+    pub headers: Vec<Header>,
+    /// What weir wrote beside a deferred intent.
+    pub deferral: Option<Deferral>,
+    /// Partition and offset of the record that the intent first came in.
+    pub first: (i32, i64),
+    /// Partition and offset of the record that came back because its delivery failed; `None`: it is no retry.
+    pub retry: Option<(i32, i64)>,
+}
+
+/// Name and value of a header.
+pub type Header = (&'static str, String);
+
+impl Intent {
+    /// A record of an input topic.
+    pub fn new((partition, offset): (i32, i64), key: String, value: String, at: Duration) -> Self {
+        let first = (partition, offset);
+        let (headers, deferral, retry) = (Vec::new(), None, None);
+        Self { log: Log::Input, partition, offset, key, value, at, headers, deferral, first, retry }
+    }
+
+    /// The headers of an output of this record: those that it came with, and weir's behind them.
+    pub fn headers_of(&self, Output { value, headers: ours, .. }: &Output) -> Vec<Header> {
+        let mut headers = self.headers.clone();
+        match value {
+            OutputValue::AsItCame | OutputValue::Ours(_) => {}
+            OutputValue::WithoutDecision => {
+                let decision = headers.iter().rposition(|(name, _)| *name == HeaderName::Decision.as_str());
+                if let Some(place) = decision {
+                    headers.remove(place);
+                }
+            }
+            OutputValue::Dropped(_) => headers.clear(),
+        }
+        headers.extend(ours.iter().cloned());
+        headers
+    }
+}
+
+impl Headers for Intent {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        self.headers.get(index).map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())))
+    }
+}
 
 /// The partitions of both rings: one share.
 pub const SHARES: u16 = 1;
@@ -25,102 +85,85 @@ pub enum Log {
 /// A partition of a topic.
 pub type Place = (Log, i32);
 
-/// A record that weir wrote, and the transaction that it was written in.
+/// A record, and weir's transaction that it was written in; `None`: others have written it.
 #[derive(Debug)]
 pub struct Stored {
     pub record: Arc<Intent>,
-    pub transaction: usize,
-}
-
-/// The records of these topics.
-#[derive(Debug, Default)]
-pub struct Rings(BTreeMap<Place, Vec<Stored>>);
-
-impl Rings {
-    /// Appends what `record` makes of the next offset.
-    pub fn append(&mut self, place: Place, transaction: usize, record: impl FnOnce(i64) -> Intent) {
-        let log = self.0.entry(place).or_default();
-        // Each transaction leaves a control record.
-        let next = log.last().map_or(0, |last| last.record.offset + 1 + i64::from(last.transaction != transaction));
-        log.push(Stored { record: Arc::new(record(next)), transaction });
-    }
-
-    /// The records of a partition.
-    pub fn of(&self, place: Place) -> &[Stored] {
-        self.0.get(&place).map_or(&[], Vec::as_slice)
-    }
-
-    /// The partitions of a topic that ever had a record.
-    fn partitions(&self, log: Log) -> impl Iterator<Item = i32> {
-        self.0.keys().filter(move |(of, _)| *of == log).map(|(_, partition)| *partition)
-    }
+    pub transaction: Option<usize>,
 }
 
 impl Broker {
-    /// Adds a record to a partition, now.
-    pub fn append(&mut self, partition: i32, key: String, value: String) {
-        let log = &mut self.intents[usize::try_from(partition).unwrap()];
-        let offset = i64::try_from(log.len()).unwrap();
-        log.push(Arc::new(Intent::new((partition, offset), key, value, self.env.passed())));
+    /// Appends what `record` makes of the next offset.
+    pub fn write(
+        &mut self,
+        place: Place,
+        transaction: Option<usize>,
+        record: impl FnOnce(i64) -> Intent,
+    ) -> Arc<Intent> {
+        let log = self.topics.entry(place).or_default();
+        // Each transaction leaves a control record.
+        let next = log.last().map_or(0, |last| last.record.offset + 1 + i64::from(last.transaction != transaction));
+        let record = Arc::new(record(next));
+        log.push(Stored { record: Arc::clone(&record), transaction });
+        record
     }
 
-    /// The records of a topic that others write, by partition; `None`: weir writes it.
-    pub fn published(&self, log: Log) -> Option<&[Vec<Arc<Intent>>]> {
-        match log {
-            Log::Input => Some(&self.intents),
-            Log::Retries => Some(&self.retries),
-            Log::Ring(_) | Log::Waiting => None,
-        }
+    /// Adds a record to a partition of the intents or refunds, now.
+    pub fn append(&mut self, partition: i32, key: String, value: String) {
+        let at = self.env.passed();
+        self.write((Log::Input, partition), None, |offset| Intent::new((partition, offset), key, value, at));
     }
 
     /// The partitions of a topic that may have records, in order.
-    pub fn with_records(&self, log: Log) -> Vec<i32> {
-        match self.published(log) {
-            Some(partitions) => (0..i32::try_from(partitions.len()).unwrap()).collect(),
-            None => self.rings.partitions(log).collect(),
-        }
+    pub fn with_records(&self, log: Log) -> impl Iterator<Item = i32> {
+        self.topics.keys().filter(move |(of, _)| *of == log).map(|(_, partition)| *partition)
+    }
+
+    /// All records of a topic, visible or not, by partition.
+    pub fn all(&self, log: Log) -> impl Iterator<Item = &Arc<Intent>> {
+        let partitions = self.topics.iter().filter(move |((of, _), _)| *of == log);
+        partitions.flat_map(|(_, records)| records).map(|stored| &stored.record)
+    }
+
+    /// The records of a partition from an offset on.
+    pub fn records_from(&self, place: Place, offset: i64) -> &[Stored] {
+        let log = self.topics.get(&place).map_or(&[][..], Vec::as_slice);
+        &log[log.partition_point(|stored| stored.record.offset < offset)..]
+    }
+
+    fn is_visible(&self, stored: &Stored) -> bool {
+        stored.transaction.is_none_or(|transaction| self.is_committed(transaction))
     }
 
     /// The records of a partition from an offset on that can be read now at read_committed.
-    pub fn readable(&self, log: Log, partition: i32, from: i64) -> Box<dyn Iterator<Item = &Arc<Intent>> + '_> {
+    pub fn readable(&self, place: Place, from: i64) -> impl Iterator<Item = &Arc<Intent>> {
         let now = self.env.passed();
-        if let Some(partitions) = self.published(log) {
-            let log = &partitions[usize::try_from(partition).unwrap()];
-            let from = log.partition_point(|intent| intent.offset < from);
-            return Box::new(log[from..].iter().take_while(move |intent| intent.at <= now));
-        }
-        let log = self.rings.of((log, partition));
-        let log = &log[log.partition_point(|stored| stored.record.offset < from)..];
-        let stable = log.iter().take_while(move |stored| !self.is_open(stored.transaction));
-        Box::new(stable.filter(move |stored| self.is_committed(stored.transaction)).map(|stored| &stored.record))
+        let is_stable = move |stored: &&Stored| match stored.transaction {
+            Some(transaction) => !self.is_open(transaction),
+            None => stored.record.at <= now,
+        };
+        let stable = self.records_from(place, from).iter().take_while(is_stable);
+        stable.filter(move |stored| self.is_visible(stored)).map(|stored| &stored.record)
     }
 
     /// The offset after the last record of a partition that was written until then.
-    pub fn end_at(&self, log: Log, partition: i32, at: Duration) -> i64 {
-        let end = |record: &Arc<Intent>| record.offset + 1;
-        match self.published(log) {
-            Some(partitions) => {
-                let log = &partitions[usize::try_from(partition).unwrap()];
-                log[..log.partition_point(|intent| intent.at <= at)].last().map_or(0, end)
-            }
-            None => {
-                let log = self.rings.of((log, partition));
-                log[..log.partition_point(|stored| stored.record.at <= at)].last().map_or(0, |last| end(&last.record))
-            }
-        }
+    pub fn end_at(&self, place: Place, at: Duration) -> i64 {
+        let log = self.records_from(place, 0);
+        let written = &log[..log.partition_point(|stored| stored.record.at <= at)];
+        written.last().map_or(0, |last| last.record.offset + 1)
     }
 
     /// Where a partition ends at read_committed, for a reader that has taken all that it can read from this offset on: behind aborted
     /// records and the marks of transactions.
-    pub fn stable_end(&self, log: Log, partition: i32, from: i64) -> i64 {
-        if self.published(log).is_some() {
+    pub fn stable_end(&self, place: Place, from: i64) -> i64 {
+        // Others write these.
+        if matches!(place.0, Log::Input | Log::Retries) {
             return from;
         }
-        let log = self.rings.of((log, partition));
-        let left = &log[log.partition_point(|stored| stored.record.offset < from)..];
-        match left.iter().find(|stored| self.is_open(stored.transaction)) {
+        let is_open = |stored: &&Stored| stored.transaction.is_some_and(|transaction| self.is_open(transaction));
+        match self.records_from(place, from).iter().find(is_open) {
             Some(open) => open.record.offset,
-            None => log.last().map_or(from, |last| last.record.offset + 2),
+            None => self.records_from(place, 0).last().map_or(from, |last| last.record.offset + 2),
         }
     }
 
@@ -130,30 +173,71 @@ impl Broker {
         Ring::ALL.into_iter().flat_map(|ring| self.left(Log::Ring(ring))).collect()
     }
 
-    /// The visible records of one of these topics that are not done.
+    /// The offset from which on the records of a partition are not done.
+    pub fn next(&self, place: Place) -> i64 {
+        self.committed.get(&place).map_or(0, |done| done.next_offset)
+    }
+
+    /// The records of a topic that are not done: of those that weir writes, the visible ones.
     pub fn left(&self, log: Log) -> Vec<Arc<Intent>> {
         let mut left = Vec::new();
-        for partition in self.rings.partitions(log) {
-            let next = self.committed.get(&(log, partition)).map_or(0, |done| done.next_offset);
-            let log = self.rings.of((log, partition)).iter();
-            let log = log.filter(|stored| stored.record.offset >= next && self.is_committed(stored.transaction));
-            left.extend(log.map(|stored| Arc::clone(&stored.record)));
+        for partition in self.with_records(log) {
+            let place = (log, partition);
+            let visible = self.records_from(place, self.next(place)).iter().filter(|stored| self.is_visible(stored));
+            left.extend(visible.map(|stored| Arc::clone(&stored.record)));
         }
         left
     }
 
     /// The offsets of the visible records of a partition.
-    pub fn records(&self, log: Log, partition: i32, offsets: Range<i64>) -> Vec<i64> {
-        match self.published(log) {
-            Some(partitions) => {
-                let log = partitions[usize::try_from(partition).unwrap()].iter();
-                log.map(|intent| intent.offset).filter(|offset| offsets.contains(offset)).collect()
-            }
-            None => {
-                let visible =
-                    self.rings.of((log, partition)).iter().filter(|stored| self.is_committed(stored.transaction));
-                visible.map(|stored| stored.record.offset).filter(|offset| offsets.contains(offset)).collect()
-            }
+    pub fn offsets(&self, place: Place, offsets: Range<i64>) -> impl Iterator<Item = i64> {
+        let left = self.records_from(place, offsets.start).iter().filter(|stored| self.is_visible(stored));
+        left.map(|stored| stored.record.offset).take_while(move |offset| *offset < offsets.end)
+    }
+
+    /// The outputs that a read_committed reader sees, in order.
+    pub fn visible(&self) -> impl Iterator<Item = &Out> {
+        self.outputs.iter().filter(|out| self.visible_at(out).is_some())
+    }
+
+    /// When an output became visible at read_committed.
+    pub fn visible_at(&self, out: &Out) -> Option<Duration> {
+        match self.transactions[out.transaction].state {
+            State::Committed(at) => Some(at),
+            State::Open(_) | State::Prepared(_) | State::Aborted => None,
         }
+    }
+
+    /// The records that a read_committed reader gets from an offset, up to the first open transaction; and the offset
+    /// after them.
+    pub fn stable(&mut self, from: usize) -> (Vec<&Out>, usize) {
+        self.pass_time();
+        // No transaction before is open: from there on a reader had read before.
+        let open = self.outputs[from..].iter().position(|out| self.is_open(out.transaction));
+        let end = open.map_or(self.outputs.len(), |open| from + open);
+        (self.outputs[from..end].iter().filter(|out| self.visible_at(out).is_some()).collect(), end)
+    }
+
+    pub fn is_committed(&self, transaction: usize) -> bool {
+        matches!(self.transactions[transaction].state, State::Committed(_))
+    }
+
+    pub fn is_open(&self, transaction: usize) -> bool {
+        matches!(self.transactions[transaction].state, State::Open(_) | State::Prepared(_))
+    }
+
+    /// Visible approved records that an aborted transaction had written before.
+    pub fn replays(&self) -> usize {
+        let approved = || self.outputs.iter().filter(|out| out.is_approval());
+        let aborted = approved().filter(|out| self.transactions[out.transaction].state == State::Aborted);
+        let aborted: BTreeSet<(i32, i64)> = aborted.map(|out| out.intent.first).collect();
+        self.visible().filter(|out| out.is_approval() && aborted.contains(&out.intent.first)).count()
+    }
+
+    /// Whether all intents are done and no transaction is open.
+    pub fn is_drained(&mut self) -> bool {
+        self.pass_time();
+        let open = self.producers.values().any(|producer| producer.open.is_some());
+        !open && [Log::Waiting, Log::Input, Log::Retries].into_iter().all(|log| self.left(log).is_empty())
     }
 }

@@ -9,6 +9,7 @@ use weir_core::{
     deferral::wheel::Wheel,
     history::decide::Scope,
     intent::class::Filter,
+    limit::{budget::Budget, pressure::PressureRule},
     policy::{
         Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection,
         Unavailable, file::parse_policy,
@@ -17,15 +18,14 @@ use weir_core::{
 };
 
 use super::{
-    budgets::{self, Allowance},
+    budgets,
     delivery::{Paced, Rule},
     env::Env,
     growth::Growth,
-    pressure::Load,
-    refunds,
+    pressure,
     retries::Failing,
     rings::SHARES,
-    sabotage::About,
+    sabotage::{About, Sabotage},
     services::Served,
 };
 
@@ -230,7 +230,7 @@ impl Stop {
 }
 
 /// The settings of a run, besides its intents and faults.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Setting {
     pub mode: Mode,
     pub unavailable_after: Option<Duration>,
@@ -253,16 +253,16 @@ pub struct Setting {
     /// Deferral, where there is a wheel.
     pub deferring: Option<Deferring>,
     pub stop: Option<Stop>,
-    budgets: [Option<Allowance>; 3],
+    pub budgets: Vec<Budget>,
     /// The most totals of campaigns that are kept.
     pub max_totals: u32,
     /// How many users may be active.
-    pub load: Option<Load>,
+    pub load: Option<PressureRule>,
     /// The route, and who delivers on it.
     pub paced: Option<Paced>,
     /// How deliveries fail.
     pub failing: Option<Failing>,
-    /// Refunds come as reports of deliveries.
+    /// Refunds come as reports of deliveries that failed for good: in every second run, but in none of planted bugs.
     pub reports: bool,
     /// The service that asks for admissions.
     pub served: Option<Served>,
@@ -287,25 +287,20 @@ impl Setting {
             patient: env.chance(700),
             deferring: env.chance(deferring).then(|| Deferring::draw(env)),
             stop: env.chance(200).then(|| Stop::draw(env)),
-            budgets: [None; 3],
+            budgets: Vec::new(),
             max_totals: budgets::draw_max_totals(env),
             load: None,
             paced: None,
             failing: None,
-            reports: refunds::come_as_reports(env),
+            reports: env.sabotage() == Sabotage::None && env.dice("report", 0).bool(),
             served: Served::draw(env),
             growth: Growth::draw(env),
         };
         setting.budgets = budgets::draw(env, setting.deferring.is_some());
-        setting.load = Load::draw(env, setting.deferring.is_some());
+        setting.load = pressure::draw(env, setting.deferring.is_some());
         setting.paced = Paced::draw(env);
         setting.failing = Failing::draw(env, setting.deferring.is_some());
         setting
-    }
-
-    /// The budgets of the policy.
-    pub fn budgets(&self) -> impl Iterator<Item = &Allowance> {
-        self.budgets.iter().flatten()
     }
 }
 
@@ -361,8 +356,8 @@ pub fn policy(setting: &Setting, stop: Option<Stop>, rule: Rule) -> Policy {
         on_unavailable,
         quiet_hours: setting.quiet.and_then(|quiet| quiet.to_weir(spread_ms)),
         stops: stop.map(Stop::to_weir).into_iter().collect(),
-        pressure: setting.load.map(Load::to_weir),
-        budgets: setting.budgets().map(|budget| budget.to_weir()).collect(),
+        pressure: setting.load.clone(),
+        budgets: setting.budgets.clone(),
         routes: setting.paced.and_then(|paced| paced.to_weir(rule)).into_iter().collect(),
         defer_max_ms: setting.deferring.map_or(0, |deferring| deferring.max_ms),
         max_age_ms: setting.max_age_ms,

@@ -35,10 +35,9 @@ use super::{
     check,
     delivery::{self, Rule},
     downstream::{Downstream, SimOffsets},
-    env::{Env, Tracing, lock},
+    env::{Env, Tracing, keep_log, lock},
     growth,
     lanes::{LaneParts, THE_ROUTE, compare},
-    log,
     permits::{Reached, SharedBook, SimPermits},
     phases,
     process::{Process, Shared},
@@ -48,7 +47,7 @@ use super::{
     rules::{self, Setting},
     sabotage::Sabotage,
     seeds, services,
-    store::{self, Keyspace, Made},
+    store::{Keyspace, MADE, Made},
     tale::Tale,
     time::{self, Virtual},
     workload,
@@ -96,9 +95,8 @@ pub struct World {
     /// The policy as those see it who keep routes.
     pub keepers_policy: Arc<Current<Policy>>,
     pub setting: Setting,
-    pub processes: RefCell<Vec<Rc<Process>>>,
     /// All processes ever started.
-    pub all_processes: RefCell<Vec<Rc<Process>>>,
+    pub processes: RefCell<Vec<Rc<Process>>>,
     /// An instance had a second process of its name beside a live one, so that one of them will be fenced.
     has_twins: Cell<bool>,
     pub broken: RefCell<Vec<String>>,
@@ -128,11 +126,11 @@ pub struct World {
 pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
     let time = Arc::new(Virtual::default());
     let _running = watch(seed, Arc::clone(&time));
+    let made = MADE.with(Made::clone);
     time::block_on(&time, async {
-        let made = store::made().await;
         // Not before: all randomness below comes from the seed.
         let env = Env::new(seed, Arc::clone(&time), sabotage, tracing);
-        let _logging = log::keep(&env);
+        let _logging = keep_log(&env);
         play(env, made).await
     })
 }
@@ -181,7 +179,6 @@ async fn play(env: Env, made: Made) -> Outcome {
         delivered: Cell::default(),
         service: RefCell::default(),
         rebuilds: RefCell::default(),
-        all_processes: RefCell::default(),
         clock_changes: RefCell::default(),
         next_lane: Cell::new(0),
         keyspace: Keyspace::new(&env, &setting, made),
@@ -242,12 +239,13 @@ async fn stop(world: Rc<World>) {
 impl World {
     /// Whether everything that came is decided or deferred, recorded, refunded and rebuilt.
     pub fn is_at_rest(&self) -> bool {
-        self.is_delivered()
+        let is_delivered = self.setting.failing.is_none() || self.delivered.get() >= self.broker.borrow().outputs.len();
+        is_delivered
             && self.broker.borrow_mut().is_drained()
             && self.refunds.borrow_mut().is_drained()
             && self.owed() == 0
             && self.keyspace.is_whole()
-            && self.rebuilds.borrow().under_way == 0
+            && self.rebuilds.borrow().under_way() == 0
     }
 
     /// Deferred writes of live lanes.
@@ -267,14 +265,12 @@ impl World {
     }
 
     fn process(&self, instance: usize) -> Rc<Process> {
-        let number = self.next_process.get();
-        self.next_process.set(number + 1);
+        let number = self.next_process.replace(self.next_process.get() + 1);
         let clock = Arc::clone(&self.clocks[instance]);
         let brokers = [Rc::clone(&self.broker), Rc::clone(&self.refunds)];
         let process = Process::new(number, instance, &self.env, brokers, clock);
         self.env.note(|| format!("process {number} starts as instance {instance}"));
         self.processes.borrow_mut().push(Rc::clone(&process));
-        self.all_processes.borrow_mut().push(Rc::clone(&process));
         process
     }
 
@@ -302,7 +298,6 @@ impl World {
         loop {
             let process = self.process(instance);
             Rc::clone(&self).live(process).await;
-            self.processes.borrow_mut().retain(|process| !process.is_dead());
             self.env.sleep(self.env.millis(100, 5_000)).await;
             self.env.sleep(self.down_until.get().saturating_sub(self.env.passed())).await;
         }
@@ -361,17 +356,18 @@ impl World {
         let ledgers = self.keyspace.ledgers(&self.env, process.number, process.instance);
         let (keeper, budgets) = BudgetKeeper::new(ledgers, process.clock.clone(), Arc::new(Metrics::default()));
         spawn_local(process.run(keeper.run()));
-        let one = |place| {
+        let one = |lane| {
             let (world, process, stop) = (Rc::clone(&self), Rc::clone(&process), stop.clone());
             let parts = LaneParts { decider: decider.clone(), budgets: budgets.claimant(), turns: status.turns() };
             // The process ends with any of its lanes.
             async move {
-                let end = world.lane(process, (place, parts), stop.clone()).await;
+                let end = world.lane(process, (lane, parts), stop.clone()).await;
                 stop.cancel();
                 end
             }
         };
-        let mut lanes: Vec<_> = self.places().into_iter().map(|place| spawn_local(process.run(one(place)))).collect();
+        let tasks = self.tasks().into_iter().enumerate();
+        let mut lanes: Vec<_> = tasks.map(|lane| spawn_local(process.run(one(lane)))).collect();
         let refunds = Rc::clone(&self).read_refunds(Rc::clone(&process), stop.clone(), reported);
         let ending = stop.clone();
         lanes.push(spawn_local(process.run(async move {

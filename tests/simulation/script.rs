@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use mlua::{Lua, MultiValue, Table, Value as LuaValue, Variadic};
+use mlua::{Lua, MultiValue, Value as LuaValue, Variadic};
 use redis::Value;
 
 use super::commands::{self, Effects};
@@ -78,19 +78,8 @@ pub fn run(script: &Script, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data,
     reply
 }
 
-/// The script for a bound on histories that is less than what `redis.max_entries` may be: its fast path, which does not count
-/// entries, ends sooner.
-pub fn bounded(source: &str) -> String {
-    with(source, "MAX_FAST_BYTES", 80)
-}
-
-/// The script with so little work to a call that the rest is answered LATER soon.
-pub fn impatient(source: &str) -> String {
-    with(source, "MAX_WORK", 10)
-}
-
 /// The script with another value of one constant.
-fn with(source: &str, constant: &str, value: u32) -> String {
+pub fn with(source: &str, constant: &str, value: u32) -> String {
     let begin = format!("local {constant} = ");
     let line = |line: &'_ str| match line.trim_start().starts_with(&begin) {
         true => format!("{begin}{value}\n"),
@@ -141,26 +130,15 @@ fn interpreter() -> mlua::Result<Lua> {
     let lua = Lua::new();
     let redis = lua.create_table()?;
     redis.set("call", lua.create_function(|lua, args: Variadic<Bytes>| command(lua, &args))?)?;
-    redis.set(
-        "error_reply",
-        lua.create_function(|lua, text: Bytes| {
-            let table = lua.create_table()?;
-            table.set("err", text)?;
-            Ok(table)
-        })?,
-    )?;
-    let structs = lua.create_table()?;
-    structs.set("pack", lua.create_function(pack)?)?;
-    structs.set("unpack", lua.create_function(unpack)?)?;
-    let msgpack = lua.create_table()?;
-    msgpack.set("unpack", lua.create_function(unpack_msgpack)?)?;
-    let bit = lua.create_table()?;
-    bit.set("band", lua.create_function(|_, (a, b): (u32, u32)| Ok(a & b))?)?;
+    redis.set("error_reply", lua.create_function(|lua, text: Bytes| lua.create_table_from([("err", text)]))?)?;
+    let structs = [("pack", lua.create_function(pack)?), ("unpack", lua.create_function(unpack)?)];
+    let msgpack = [("unpack", lua.create_function(unpack_msgpack)?)];
+    let bit = [("band", lua.create_function(|_, (a, b): (u32, u32)| Ok(a & b))?)];
     let globals = lua.globals();
     globals.set("redis", redis)?;
-    globals.set("struct", structs)?;
-    globals.set("cmsgpack", msgpack)?;
-    globals.set("bit", bit)?;
+    globals.set("struct", lua.create_table_from(structs)?)?;
+    globals.set("cmsgpack", lua.create_table_from(msgpack)?)?;
+    globals.set("bit", lua.create_table_from(bit)?)?;
     Ok(lua)
 }
 
@@ -180,7 +158,7 @@ fn to_lua(lua: &Lua, value: Value) -> mlua::Result<LuaValue> {
         Value::Nil => LuaValue::Boolean(false),
         Value::Int(number) => LuaValue::Integer(number),
         Value::BulkString(bytes) => LuaValue::String(lua.create_string(bytes)?),
-        Value::Okay => LuaValue::Table(ok(lua)?),
+        Value::Okay => LuaValue::Table(lua.create_table_from([("ok", "OK")])?),
         Value::Array(values) => {
             let values = values.into_iter().map(|value| to_lua(lua, value)).collect::<Result<Vec<_>, _>>()?;
             LuaValue::Table(lua.create_sequence_from(values)?)
@@ -189,50 +167,19 @@ fn to_lua(lua: &Lua, value: Value) -> mlua::Result<LuaValue> {
     })
 }
 
-fn ok(lua: &Lua) -> mlua::Result<Table> {
-    let table = lua.create_table()?;
-    table.set("ok", "OK")?;
-    Ok(table)
-}
-
-/// One piece of a format of `struct`.
-enum Piece {
-    /// A big-endian unsigned number of so many bytes.
-    Number(usize),
-    /// So many bytes as they are.
-    Bytes(usize),
-    /// A byte that is not read.
-    Skip,
-}
-
-impl Piece {
-    fn width(&self) -> usize {
-        match self {
-            Self::Number(width) | Self::Bytes(width) => *width,
-            Self::Skip => 1,
-        }
-    }
-}
-
-/// The pieces of a format of `struct`: big-endian unsigned numbers and strings are all that the scripts use.
-fn pieces(format: &[u8]) -> impl Iterator<Item = Piece> + '_ {
+/// The pieces of a format of `struct`, and how many bytes each has: of all kinds, the scripts use big-endian unsigned numbers (`B`, `I`),
+/// bytes as they are (`c`), and such that are not read (`x`).
+fn pieces(format: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_ {
     let mut rest = format.strip_prefix(b">").unwrap_or(format).iter().copied().peekable();
     let big_endian = format.first() == Some(&b'>');
     std::iter::from_fn(move || {
         let kind = rest.next()?;
-        let mut width = || {
-            let digits = std::iter::from_fn(|| rest.next_if(u8::is_ascii_digit));
-            let width = digits.fold(0, |width, digit| width * 10 + usize::from(digit - b'0'));
-            assert!(width > 0, "struct: no width in {}", String::from_utf8_lossy(format));
-            width
-        };
-        Some(match kind {
-            b'B' => Piece::Number(1),
-            b'I' if big_endian => Piece::Number(width()),
-            b'c' => Piece::Bytes(width()),
-            b'x' => Piece::Skip,
-            other => panic!("struct: {} in {}", char::from(other), String::from_utf8_lossy(format)),
-        })
+        let digits = std::iter::from_fn(|| rest.next_if(u8::is_ascii_digit));
+        let width = digits.fold(0, |width, digit| width * 10 + usize::from(digit - b'0'));
+        let is_known =
+            if width == 0 { matches!(kind, b'B' | b'x') } else { kind == b'c' || kind == b'I' && big_endian };
+        assert!(is_known, "struct: {}{width} in {}", char::from(kind), String::from_utf8_lossy(format));
+        Some((kind, width.max(1)))
     })
 }
 
@@ -241,13 +188,13 @@ fn pack(lua: &Lua, args: MultiValue) -> mlua::Result<Bytes> {
     let mut args = args.into_iter();
     let Some(LuaValue::String(format)) = args.next() else { return Err(mlua::Error::runtime("a format")) };
     let mut out = Vec::with_capacity(16);
-    for (piece, number) in pieces(&format.as_bytes()).zip(args) {
+    for ((_, width), number) in pieces(&format.as_bytes()).zip(args) {
         let number = match number {
             LuaValue::Integer(number) => number,
             LuaValue::Number(number) => number as i64,
             other => return Err(mlua::Error::runtime(format!("struct.pack of {other:?}"))),
         };
-        out.extend_from_slice(&number.to_be_bytes()[8 - piece.width()..]);
+        out.extend_from_slice(&number.to_be_bytes()[8 - width..]);
     }
     lua.create_string(out)
 }
@@ -256,16 +203,16 @@ fn unpack(lua: &Lua, (format, bytes, place): (Bytes, Bytes, Option<usize>)) -> m
     let bytes = bytes.as_bytes();
     let mut at = place.unwrap_or(1) - 1;
     let mut out = Variadic::new();
-    for piece in pieces(&format.as_bytes()) {
-        let end = at + piece.width();
+    for (kind, width) in pieces(&format.as_bytes()) {
+        let end = at + width;
         let part = bytes.get(at..end).ok_or_else(|| mlua::Error::runtime("data string too short"))?;
-        match piece {
-            Piece::Bytes(_) => out.push(LuaValue::String(lua.create_string(part)?)),
-            Piece::Number(_) => {
+        match kind {
+            b'c' => out.push(LuaValue::String(lua.create_string(part)?)),
+            b'x' => {}
+            _ => {
                 let number = part.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
                 out.push(LuaValue::Number(number as f64));
             }
-            Piece::Skip => {}
         }
         at = end;
     }

@@ -30,7 +30,6 @@ const SHOWN: usize = 200;
 /// So many failing seeds end a run: each is named, and a long run is not begun again for each.
 const MOST_BROKEN: usize = 10;
 
-/// A number from the environment.
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }

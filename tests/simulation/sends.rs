@@ -13,6 +13,7 @@ use super::{
     cluster::Cluster,
     env::lock,
     ledger::{ENTRY, entries},
+    rings::Log,
     rules::{Limit, Of, Over, east_of, limits_of},
     script::Item,
     store::field_of,
@@ -254,7 +255,7 @@ impl<'w> Judge<'w> {
         for out in refunds.visible() {
             *letters.entry((out.intent.partition, out.intent.offset)).or_default() += 1;
         }
-        for record in refunds.intents.iter().flatten().filter(|record| record.value == "{}") {
+        for record in refunds.all(Log::Input).filter(|record| record.value == "{}") {
             let times = letters.get(&(record.partition, record.offset)).copied().unwrap_or(0);
             // Its offset is not committed while one before it waits for a lost shard; a successor may then write it again.
             if times == 0 {

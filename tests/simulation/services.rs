@@ -33,11 +33,6 @@ pub enum Forgotten {
     All,
 }
 
-/// Whether this key has the members of a service, as `lua/share.lua` knows them.
-pub fn is_of_members(key: &[u8]) -> bool {
-    key.ends_with(b":members")
-}
-
 /// The instances of the service, which are alike.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
@@ -79,10 +74,6 @@ impl Served {
             asks_every: [100, 300, 1_000][dice.usize(..3)],
             works: [50, 1_000, 8_000][dice.usize(..3)],
         })
-    }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_millis(self.registration.timeout_ms)
     }
 }
 
@@ -185,7 +176,7 @@ impl Judge<'_> {
     pub fn admissions(&mut self, cluster: &Cluster) {
         let Some(served) = self.world.setting.served else { return };
         let service = self.world.service.borrow();
-        let unknown_for = served.timeout() + KNOWN_AFTER;
+        let unknown_for = Duration::from_millis(served.registration.timeout_ms) + KNOWN_AFTER;
         for (at, _) in &service.given {
             let has_just_forgotten = |what: &[Forgotten]| {
                 let lately = |since: Duration| (since..since + unknown_for).contains(at);

@@ -4,7 +4,6 @@
 #![allow(clippy::disallowed_types, reason = "one thread, but the Redis edge's futures must be Send")]
 #![allow(missing_docs, reason = "a test")]
 
-mod activity;
 mod broker;
 mod budgets;
 mod chaos;
@@ -19,15 +18,12 @@ mod growth;
 mod lanes;
 mod ledger;
 mod link;
-mod log;
 mod paced;
 mod permits;
 mod phases;
 mod pressure;
 mod process;
 mod rebuild;
-mod records;
-mod recount;
 mod refunds;
 mod retries;
 mod rings;
@@ -41,14 +37,11 @@ mod services;
 mod sink;
 mod snapshots;
 mod source;
-mod spending;
 mod store;
-mod streams;
 mod tale;
 mod tells;
 mod till;
 mod time;
 mod truth;
-mod view;
 mod wheel;
 mod workload;

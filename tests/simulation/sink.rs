@@ -14,7 +14,7 @@ use super::{
     broker::{Broker, End, Fetched, Membership, Refusal, Submit, TRANSACTION_TIMEOUT},
     env::{Env, lock},
     permits::SharedBook,
-    process::{Process, Shared},
+    process::{Moment, Process, Shared},
     rings::Log,
     sabotage::Sabotage,
     source::Batch,
@@ -238,7 +238,7 @@ impl Sink<Batch, Membership> for SimSink {
     fn submit(&mut self, job: Job<Batch, Membership>) {
         assert!(self.in_flight.is_none(), "one batch at a time");
         if job.membership.0 == Log::Ring(Ring::Minutes) && !job.records.0.is_empty() {
-            self.process.releases();
+            self.process.begins(Moment::Release);
         }
         let (told, done) = oneshot::channel();
         let Process { number: process, instance, .. } = *self.process;

@@ -15,11 +15,10 @@ use weir_core::{
 
 use super::{
     broker::{Fetched, Membership},
-    env::Env,
+    env::{Env, lock},
     group::Look,
     process::Shared,
-    records::Intent,
-    rings::Log,
+    rings::{Intent, Log},
     sabotage::Sabotage,
     time::wall,
 };
@@ -27,7 +26,6 @@ use super::{
 /// Brokers that lead the partitions of a ring: each answers by itself.
 const LEADERS: usize = 3;
 
-/// Consumed records.
 #[derive(Default)]
 pub struct Batch(pub Vec<Fetched>);
 
@@ -171,7 +169,9 @@ impl SimSource {
     fn fetch(&mut self, batch: &mut Batch, max: usize) {
         let mut broker = self.broker.borrow_mut();
         broker.pass_time();
-        if self.log == Log::Waiting && broker.leaves_what_waits() {
+        // The planted bug: nobody reads what waits for a route that is removed.
+        let unread = self.env.sabotage() == Sabotage::RemovedRouteUnread && lock(&broker.downstream).is_removed;
+        if self.log == Log::Waiting && unread {
             return;
         }
         let now = self.env.passed();
@@ -179,22 +179,22 @@ impl SimSource {
         let most = 1 + self.env.index(40);
         let of_ring = matches!(self.log, Log::Ring(_));
         // All others have told their end, and have no more.
-        let partitions: BTreeSet<i32> = broker.with_records(self.log).into_iter().chain(self.unended.clone()).collect();
+        let partitions: BTreeSet<i32> = broker.with_records(self.log).chain(self.unended.clone()).collect();
         for partition in partitions {
             let leader = usize::try_from(partition).unwrap() % LEADERS;
             let is_silent = of_ring && self.answers[leader] > now;
             let is_read = !is_silent && !self.paused.contains(&partition);
             let Some(position) = self.positions.get_mut(&partition).filter(|_| is_read) else { continue };
             let most = most.min(max.saturating_sub(batch.0.len()));
-            for intent in broker.readable(self.log, partition, *position).take(most) {
+            for intent in broker.readable((self.log, partition), *position).take(most) {
                 *position = intent.offset + 1;
                 let told = told(&self.env, intent);
                 batch.0.push(Fetched { intent: Arc::clone(intent), at: now, told });
                 self.ends.remove(&partition);
                 self.unended.insert(partition);
             }
-            if broker.readable(self.log, partition, *position).next().is_none() {
-                self.ends.insert(partition, broker.stable_end(self.log, partition, *position));
+            if broker.readable((self.log, partition), *position).next().is_none() {
+                self.ends.insert(partition, broker.stable_end((self.log, partition), *position));
                 self.unended.remove(&partition);
             }
         }
@@ -206,6 +206,13 @@ impl SimSource {
                     *answers = now + self.env.millis(0, 3_000);
                 }
             }
+        }
+    }
+
+    /// Leaves the group, as a lane that stops in order does.
+    pub fn leave(&mut self) {
+        if let Some(member) = self.member.take() {
+            self.broker.borrow_mut().group(self.log).leave(member);
         }
     }
 }
@@ -336,20 +343,11 @@ impl Source for SimSource {
             return ReadBefore::All;
         }
         let broker = self.broker.borrow();
-        let end = |partition: &i32| (*partition, broker.end_at(self.log, *partition, over));
+        let end = |partition: &i32| (*partition, broker.end_at((self.log, *partition), over));
         ReadBefore::Below(Arc::new(self.positions.keys().map(end).collect()))
     }
 
     fn lag(&self, _: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
         Vec::new()
-    }
-}
-
-/// Leaves the group, as a lane that stops in order does.
-impl SimSource {
-    pub fn leave(&mut self) {
-        if let Some(member) = self.member.take() {
-            self.broker.borrow_mut().group(self.log).leave(member);
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! The lanes' store: the Redis edge as it is, on the fake cluster; and around it the planted bug that needs a place there.
 
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Duration,
@@ -26,15 +25,15 @@ use weir_redis::{
 };
 
 use super::{
-    activity::{SharedHeard, SimActivityLog},
     cluster::Cluster,
     env::{Env, Tracing, lock},
     link::{SharedCluster, SimNetwork},
+    pressure::{SharedHeard, SimActivityLog},
     rules::Setting,
     sabotage::Sabotage,
     script::{Data, Item},
     tells::{SimLedger, Tells},
-    time::{Virtual, WorkerClock, wall},
+    time::{self, Virtual, WorkerClock, wall},
 };
 
 const GROUPS: usize = 3;
@@ -44,7 +43,7 @@ pub const REFUNDS: &str = "refunds";
 /// The constant of this name in src/cli/run.rs.
 const TRIES_WITHOUT_PATIENCE: usize = 2;
 
-/// A keyspace that was made once by the edge itself: all runs of a thread begin with a copy.
+/// A keyspace that was made by the edge itself.
 #[derive(Clone)]
 pub struct Made {
     opened: Opened,
@@ -53,7 +52,8 @@ pub struct Made {
 }
 
 thread_local! {
-    static MADE: RefCell<Option<Made>> = const { RefCell::new(None) };
+    /// All runs of this thread begin with a copy of it.
+    pub static MADE: Made = make();
 }
 
 fn options(env: &Env, cluster: &SharedCluster) -> RedisOptions {
@@ -64,11 +64,8 @@ fn options(env: &Env, cluster: &SharedCluster) -> RedisOptions {
     options
 }
 
-/// Ticks of the clock in which the keyspace must be made.
-const MOST_TICKS: u32 = 100_000;
-
 /// Makes the keyspace, in a cluster of its own where nothing breaks.
-async fn make() -> Made {
+fn make() -> Made {
     let env = Env::new(0, Arc::new(Virtual::default()), Sabotage::None, Tracing::Off);
     env.calm_down();
     let layout = weir_core::basis::shard::Layout::for_users(SHARDS, 1);
@@ -79,19 +76,9 @@ async fn make() -> Made {
     let cluster = Arc::new(Mutex::new(Cluster::new(&env, GROUPS, slots.iter().copied())));
     let options = Arc::new(options(&env, &cluster));
     let keyspace_seed = KeyspaceSeed { epoch: "the epoch".to_owned(), now: Time::default().plus(env.time().wall_ms()) };
-    let time = Arc::clone(env.time());
     let stats = Arc::default();
     let opening = open(&options, &stats, WhenMissing::Create, keyspace_seed);
-    let ticking = async {
-        for _ in 0..MOST_TICKS {
-            time.advance();
-            tokio::task::yield_now().await;
-        }
-    };
-    let opened = tokio::select! {
-        opened = opening => opened.expect("the keyspace is made"),
-        () = ticking => panic!("no keyspace is made within {MOST_TICKS} ticks"),
-    };
+    let opened = time::block_on(env.time(), opening).expect("the keyspace is made");
     let keys = lock(&cluster).all_keys();
     Made { opened, slots, keys }
 }
@@ -124,16 +111,6 @@ pub struct Answered {
 /// All answers to a lane about a user's id, in their order.
 pub type Answers = Arc<Mutex<BTreeMap<(u64, UserHash, IdHash), Vec<Answered>>>>;
 
-/// The keyspace that all runs of this thread begin with.
-pub async fn made() -> Made {
-    if let Some(made) = MADE.with(|made| made.borrow().clone()) {
-        return made;
-    }
-    let made = make().await;
-    MADE.with(|cell| *cell.borrow_mut() = Some(made.clone()));
-    made
-}
-
 impl Keyspace {
     pub fn new(env: &Env, setting: &Setting, Made { opened, slots, keys }: Made) -> Self {
         let mut cluster = Cluster::new(env, GROUPS, slots);
@@ -142,7 +119,7 @@ impl Keyspace {
         // Tokens of a rolling window are in the ledger by the clock of the node that they are on.
         // Ids of the log of activity are times, too, and permits and shares of a service end by the clock of the node that they are on.
         let by_node = [setting.load.is_some(), setting.served.is_some(), setting.paced.is_some()];
-        let by_node = by_node.contains(&true) || setting.budgets().next().is_some();
+        let by_node = by_node.contains(&true) || !setting.budgets.is_empty();
         cluster.wrong_clock = wrong_clock.filter(|_| !by_node);
         cluster.ledger.bound = usize::try_from(setting.max_entries).ok();
         let cluster = Arc::new(Mutex::new(cluster));
@@ -166,7 +143,7 @@ impl Keyspace {
             put_in: Arc::default(),
             stats: Arc::default(),
             answers: Arc::default(),
-            tells: Tells::new(setting.budgets().map(|budget| budget.to_weir())),
+            tells: Tells::new(setting.budgets.iter().cloned()),
         }
     }
 
@@ -210,7 +187,7 @@ impl Keyspace {
     /// The log of activity, for a process.
     pub fn activity_log(&self, env: &Env, process: u64, instance: usize) -> SimActivityLog {
         let log = RedisActivityLog::new(&self.impatient(), &self.stats, &self.opened, format!("weir-{instance}"));
-        SimActivityLog::new(env, process, log, &self.heard)
+        SimActivityLog { env: env.clone(), process, log, heard: Arc::clone(&self.heard) }
     }
 
     /// What makes clients for the permits of routes, for a process.
@@ -283,7 +260,7 @@ impl SimStore {
             let request = &batch.requests[place];
             let answered = Answered { called, at, verdict: answer.verdict };
             if answer.verdict == AdmitVerdict::Replayed {
-                lock(&self.heard).replayed(request.user.into(), called, at);
+                lock(&self.heard).replayed.push((request.user.into(), called, at));
             }
             answers.entry((self.lane, request.user, request.id)).or_default().push(answered);
         }

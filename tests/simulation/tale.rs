@@ -76,7 +76,8 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
     };
     let is_added =
         |out: &Out| world.setting.growth.is_some() && out.intent.partition + 1 == broker.partitions(out.intent.log);
-    let rebuilds = *world.rebuilds.borrow();
+    let rebuilds = world.rebuilds.borrow();
+    let reported = world.refunds.borrow().all(Log::Input).filter(|record| record.value.contains("took_ms")).count();
     let (became_active, active_users_lost) = {
         let heard = lock(&world.keyspace.heard);
         (heard.told.len(), heard.lost)
@@ -145,10 +146,7 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("undelivered", retried(&|out| out.to == Destination::Undelivered)),
         ("capacity", of_reason("capacity")),
         ("refunded", cluster.ledger.taken_back.len()),
-        (
-            "reported",
-            world.refunds.borrow().intents.iter().flatten().filter(|record| record.value.contains("took_ms")).count(),
-        ),
+        ("reported", reported),
         ("names_lost", cluster.names_lost),
         ("restored", size(rebuilds.restored)),
         ("rebuilds", rebuilds.done),

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::Value;
 use weir_core::basis::shard::filter_places;
 
-use super::script::{Data, Item, Script};
+use super::{
+    commands::text,
+    script::{Data, Item, Script},
+};
 
 /// The bits that mark totals of campaigns that are gone, as in `lua/make_room.lua`.
 const MARK_BITS: u32 = 1 << 18;
@@ -55,10 +58,6 @@ pub struct Till {
     /// Calls that nodes refused because of their clocks.
     pub wrong_clocks: usize,
     pub broken: Vec<String>,
-}
-
-fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).unwrap()
 }
 
 fn number(bytes: &[u8]) -> i64 {

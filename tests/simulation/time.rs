@@ -37,15 +37,6 @@ pub fn wall(passed: Duration) -> Time {
     Time::default().plus(wall_ms(passed))
 }
 
-/// Why a run does not come to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum Stuck {
-    #[error("no task can run and no timer is set after {0:?}")]
-    NoTimer(Duration),
-    #[error("{0} steps are not enough: {1:?} have passed")]
-    Steps(u64, Duration),
-}
-
 /// Runs a future and the local tasks that it spawns, in one thread and in virtual time.
 pub fn block_on<T>(time: &Arc<Virtual>, main: impl Future<Output = T>) -> T {
     let ticking = Arc::clone(time);
@@ -109,18 +100,18 @@ impl Virtual {
         lock(&self.main).as_ref().expect("no task can run and no timer is set").wake_by_ref();
     }
 
-    /// Ends a future where it is stuck. [`block_on`] polls it after every few polls of other tasks: these are the steps.
-    pub async fn bounded<T>(&self, most_steps: u64, main: impl Future<Output = T>) -> Result<T, Stuck> {
+    /// Ends a future where it is stuck, and says why. [`block_on`] polls it after every few polls of other tasks: these are the steps.
+    pub async fn bounded<T>(&self, most_steps: u64, main: impl Future<Output = T>) -> Result<T, String> {
         let mut main = pin!(main);
         let mut steps = 0;
         poll_fn(|context| {
             *lock(&self.main) = Some(context.waker().clone());
             steps += 1;
             if self.is_still.load(Relaxed) {
-                return Poll::Ready(Err(Stuck::NoTimer(self.passed())));
+                return Poll::Ready(Err(format!("no task can run and no timer is set after {:?}", self.passed())));
             }
             if steps > most_steps {
-                return Poll::Ready(Err(Stuck::Steps(most_steps, self.passed())));
+                return Poll::Ready(Err(format!("{most_steps} steps are not enough: {:?} have passed", self.passed())));
             }
             main.as_mut().poll(context).map(Ok)
         })
@@ -235,7 +226,7 @@ mod tests {
             spawn_local(beside(Arc::clone(&time)));
             time.bounded(1_000, pending::<()>()).await
         };
-        block_on(&time, main).unwrap_err().to_string()
+        block_on(&time, main).unwrap_err()
     }
 
     #[test]

@@ -52,14 +52,19 @@ impl World {
 
     /// Allows for a freeze between reading the clock and its effect.
     pub fn before_freezes(&self, process: u64, mut from: Duration, upto: Duration) -> Duration {
-        let processes = self.all_processes.borrow();
-        let Some(process) = processes.iter().find(|other| other.number == process) else { return from };
-        for (began, ended) in process.freezes.borrow().iter().rev() {
-            if *ended >= from && *began <= upto {
+        for (began, ended) in self.freezes_of(process).into_iter().rev() {
+            if ended >= from && began <= upto {
                 from = from.min(began.saturating_sub(JUDGED_WITHIN));
             }
         }
         from
+    }
+
+    /// From when until when a process was frozen.
+    pub fn freezes_of(&self, process: u64) -> Vec<(Duration, Duration)> {
+        let processes = self.processes.borrow();
+        let process = processes.iter().find(|other| other.number == process);
+        process.map(|process| process.freezes.borrow().clone()).unwrap_or_default()
     }
 
     /// The times that an instance's clock showed in a span of true time, and their precision.

@@ -10,7 +10,11 @@ use weir_core::{
         wheel::{Bucket, Ring, rounded},
     },
     history::decide::AdmitVerdict,
-    policy::Mode,
+    limit::{
+        budget::{Budget, WhenUnavailable},
+        pressure::PressureRule,
+    },
+    policy::{Action, Mode},
 };
 
 use super::{
@@ -46,7 +50,7 @@ impl Judge<'_> {
         for Commit { transaction, log, done } in &broker.commits {
             let mut written = written.remove(transaction).unwrap_or_default();
             for (partition, from, to) in done {
-                for offset in broker.records(*log, *partition, *from..*to) {
+                for offset in broker.offsets((*log, *partition), *from..*to) {
                     let times = written.remove(&(*log, *partition, offset)).unwrap_or(0);
                     if times != 1 {
                         self.broken.push(format!("V: {offset} of {log:?} {partition} is done, and in {times} places"));
@@ -176,7 +180,7 @@ impl Judge<'_> {
         Deferral { due, why, .. }: &Deferral,
         at_some_moment: impl Fn(&dyn Fn(i64) -> bool) -> bool,
     ) -> Option<&'static str> {
-        let setting = self.world.setting;
+        let setting = &self.world.setting;
         let capped = matches!(ask.kind, Kind::Plain | Kind::Push | Kind::Email);
         let right = match why {
             DeferReason::TooEarly => {
@@ -192,13 +196,16 @@ impl Judge<'_> {
             }
             DeferReason::Cap => setting.deferring.is_some_and(|deferring| deferring.cap.is_some()) && capped,
             DeferReason::Budget => self.may_be_deferred(out, ask),
-            DeferReason::Pressure => setting.load.is_some_and(|load| load.defers) && self.may_be_kept_out(out, ask),
+            DeferReason::Pressure => {
+                setting.load.as_ref().is_some_and(|load| load.action == Action::Defer) && self.may_be_kept_out(out, ask)
+            }
             // What waits for its route is not on the wheel, and retries are judged by themselves.
             DeferReason::Capacity | DeferReason::Retry => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
                 // Before an intent waits for its route it must be known whether it was approved before.
-                (waits || self.has_budget_that(ask, true) || self.may_wait(ask)) && setting.unavailable_after.is_some()
+                (waits || self.has_budget_that(ask, WhenUnavailable::Wait) || self.may_wait(ask))
+                    && setting.unavailable_after.is_some()
             }
         };
         (!right).then_some("no reason")
@@ -226,22 +233,21 @@ impl Judge<'_> {
 
     /// Whether an intent that was suppressed could not be deferred until the reason no longer holds.
     pub fn must_not_wait(&self, reason: &str, envelope: &serde_json::Value, at: i64) -> bool {
-        let setting = self.world.setting;
+        let setting = &self.world.setting;
         let Some(deferring) = setting.deferring.filter(|_| setting.mode == Mode::Enforce) else { return true };
+        let defers = |budget: &Budget| budget.when_spent == Action::Defer && envelope["budget"]["name"] == *budget.name;
         let spread_ms = match reason {
-            "too_early" => 0,
-            "quiet_hours" => match deferring.quiet {
-                Some(spread_ms) => spread_ms,
-                None => return true,
-            },
-            "cap" if deferring.cap.is_some_and(|cap| envelope["cap"]["name"] == cap) => 0,
-            "pressure" => match setting.load.filter(|load| load.defers) {
-                Some(load) => load.window_ms(),
-                None => return true,
-            },
-            "budget" if setting.budgets().any(|budget| budget.defers && envelope["budget"]["name"] == budget.name) => 0,
-            _ => return true,
+            "too_early" => Some(0),
+            "quiet_hours" => deferring.quiet,
+            "cap" if deferring.cap.is_some_and(|cap| envelope["cap"]["name"] == cap) => Some(0),
+            "pressure" => {
+                let load = setting.load.as_ref().filter(|load| load.action == Action::Defer);
+                load.map(PressureRule::window_ms)
+            }
+            "budget" if setting.budgets.iter().any(defers) => Some(0),
+            _ => None,
         };
+        let Some(spread_ms) = spread_ms else { return true };
         let eligible = envelope["eligible_at"].as_str().and_then(Time::from_rfc3339);
         eligible.is_none_or(|eligible| eligible.millis() + spread_ms + MINUTE_MS > at - AHEAD_MS + deferring.max_ms)
     }

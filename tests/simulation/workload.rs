@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     env::Env,
-    records::Intent,
+    rings::Intent,
     rules::{Quiet, Setting, USERS, east_of, is_free, zone_of},
     time::wall_ms,
 };
@@ -93,9 +93,7 @@ impl Ask {
             self.is_quiet(clock).then_some(Shut::Quiet)
         }
     }
-}
 
-impl Ask {
     /// The times near the run at which that suppression changes.
     pub fn edges(&self) -> Vec<i64> {
         const HOUR_MS: i64 = 3600 * 1000;
@@ -105,9 +103,7 @@ impl Ask {
     }
 }
 
-/// The intents of each partition.
 pub type Logs = Vec<Vec<Arc<Intent>>>;
-/// Draws the intent at a partition and offset.
 pub type Asks = BTreeMap<(i32, i64), Ask>;
 
 /// The user of an intent. For long histories, most intents are for few users without caps.

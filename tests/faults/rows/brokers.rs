@@ -8,8 +8,8 @@ use testkit::kafka::{Api, Fate, Kafka, Moment, Trap};
 use super::{plain, tapped, under_load};
 use crate::{
     ground::Ground,
-    support::{POLICY, Scene, http::metric, model::Sent},
-    trial::{Findings, Order, PARTITIONS, Trial},
+    support::{Scene, http::metric, model::Sent},
+    trial::{Findings, Order, Trial},
 };
 
 /// Small batches, so that many transactions can be hit.
@@ -18,8 +18,7 @@ const SMALL: [(&str, &str); 1] = [("WEIR__WORKER__BATCH", "200")];
 /// A case on three brokers, with a running worker.
 fn replicated(ground: &mut Ground, order: &Order, name: &str) -> Result<(Trial, usize)> {
     let redis = ground.cluster()?.nodes();
-    let kafka = ground.brokers()?.client().clone();
-    let mut trial = Trial::new(order, &kafka, Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY));
+    let mut trial = Trial::new(order, ground.brokers()?.client(), redis, name);
     trial.load(0)?;
     let worker = trial.start_ready("only", &SMALL)?;
     trial.decided(200)?;

@@ -1,30 +1,21 @@
 //! Wrong clocks. Rows 20 and 33.
-#![expect(clippy::disallowed_methods, reason = "decisions are compared with the true time")]
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use testkit::{
-    clock::{MovedClock, ProcessClock},
-    redis::RedisCluster,
-};
+use testkit::{clock::MovedClock, redis::RedisCluster};
+use weir_core::basis::clocks::MAX_SKEW_MS;
 
 use super::{plain, under_load};
 use crate::{
     ground::Ground,
     support::http::{get, metric},
-    trial::{Findings, Order, SHORT_SESSION, Trial},
+    trial::{Findings, Order, Trial, now_ms},
 };
 
 const MINUTE_S: i64 = 60;
 const HOUR_S: i64 = 60 * MINUTE_S;
 const DAY_S: i64 = 24 * HOUR_S;
-
-pub(super) fn start(trial: &mut Trial, instance: &str, clock: &ProcessClock) -> usize {
-    let moved = clock.env();
-    let moved = moved.iter().map(|(name, value)| (*name, value.as_str()));
-    trial.start(instance, &SHORT_SESSION.into_iter().chain(moved).collect::<Vec<_>>())
-}
 
 /// Waits until a worker has intents that it does not decide, and reports why.
 fn refuses(trial: &mut Trial, worker: usize) -> Result<()> {
@@ -40,11 +31,10 @@ fn refuses(trial: &mut Trial, worker: usize) -> Result<()> {
 }
 
 /// Checks that each decision was made within 5 minutes of the true time.
-fn by_the_true_time(trial: &mut Trial, began: jiff::Timestamp) -> Result<()> {
+fn by_the_true_time(trial: &mut Trial, began_ms: i64) -> Result<()> {
     trial.unload()?;
-    let spare = jiff::SignedDuration::from_mins(5);
-    let (from, to) = ((began - spare).as_millisecond(), (jiff::Timestamp::now() + spare).as_millisecond());
-    let wrong = trial.scene.every_decision().into_iter().find(|(_, decision)| !(from..=to).contains(&decision.at_ms));
+    let right = began_ms - MAX_SKEW_MS..=now_ms() + MAX_SKEW_MS;
+    let wrong = trial.scene.every_decision().into_iter().find(|(_, decision)| !right.contains(&decision.at_ms));
     ensure!(wrong.is_none(), "decided by the wrong clock: {:?}", wrong.map(|(id, decision)| (id, decision.at_ms)));
     Ok(())
 }
@@ -56,7 +46,7 @@ pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let clocks = [("right", moved.clock(0)?), ("ahead", moved.clock(4 * MINUTE_S)?)];
     let mut workers = Vec::new();
     for (instance, clock) in &clocks {
-        workers.push(start(&mut trial, instance, clock));
+        workers.push(trial.start_by(instance, clock));
     }
     for worker in &workers {
         trial.ready(*worker)?;
@@ -66,7 +56,7 @@ pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let place = time % workers.len();
         trial.worker(workers[place]).kill();
         trial.comes_back()?;
-        workers[place] = start(&mut trial, clocks[place].0, &clocks[place].1);
+        workers[place] = trial.start_by(clocks[place].0, &clocks[place].1);
         trial.ready(workers[place])?;
     }
     trial.decided(600)?;
@@ -77,9 +67,9 @@ pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let moved = MovedClock::build()?;
     let clock = moved.clock(0)?;
-    let began = jiff::Timestamp::now();
+    let began_ms = now_ms();
     let mut trial = under_load(ground, order, "clock-jumps")?;
-    let mut worker = start(&mut trial, "only", &clock);
+    let mut worker = trial.start_by("only", &clock);
     trial.ready(worker)?;
     for time in 0..order.times {
         for ahead_s in [HOUR_S, -HOUR_S] {
@@ -87,14 +77,14 @@ pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
             clock.set(ahead_s)?;
             if time % 2 == 1 {
                 trial.worker(worker).kill();
-                worker = start(&mut trial, "only", &clock);
+                worker = trial.start_by("only", &clock);
             }
             refuses(&mut trial, worker)?;
             clock.set(0)?;
             trial.comes_back()?;
         }
     }
-    by_the_true_time(&mut trial, began)?;
+    by_the_true_time(&mut trial, began_ms)?;
     trial.note("each time the worker waited, reported it in log, metric and `/readyz`, and continued by itself");
     trial.finish(order.times)
 }
@@ -103,34 +93,31 @@ pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn days_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let moved = MovedClock::build()?;
     let clock = moved.clock(0)?;
-    let began = jiff::Timestamp::now();
+    let began_ms = now_ms();
     let mut trial = plain(ground, order, "clock-days-ahead")?;
-    let mut worker = start(&mut trial, "only", &clock);
+    let mut worker = trial.start_by("only", &clock);
     trial.ready(worker)?;
     for time in 0..order.times {
         // All of these are recorded before the clock is wrong, and more come then.
         let ends = trial.scene.done() + 600;
-        let intents: Vec<_> = trial.stream().take(600).collect();
-        trial.publish(intents)?;
+        trial.publish_some(600)?;
         trial.until("all is decided", || trial.scene.done() >= ends)?;
         let prefix = trial.scene.name.clone();
         let before = contents(ground.cluster()?, &prefix)?;
         clock.set(8 * DAY_S)?;
         if time % 2 == 1 {
             trial.worker(worker).kill();
-            worker = start(&mut trial, "only", &clock);
+            worker = trial.start_by("only", &clock);
         }
-        let intents: Vec<_> = trial.stream().take(300).collect();
-        trial.publish(intents)?;
+        trial.publish_some(300)?;
         refuses(&mut trial, worker)?;
         ensure!(contents(ground.cluster()?, &prefix)? == before, "a history changed while the clock was wrong");
         clock.set(0)?;
         let mark = trial.over()?;
-        let intents: Vec<_> = trial.stream().take(300).collect();
-        trial.publish(intents)?;
+        trial.publish_some(300)?;
         trial.back(&mark)?;
     }
-    by_the_true_time(&mut trial, began)?;
+    by_the_true_time(&mut trial, began_ms)?;
     trial.note("histories in Redis were unchanged, byte for byte");
     trial.finish(order.times)
 }

@@ -1,5 +1,4 @@
 //! Routes while something breaks: their lag, the consumer group, the service, the lanes of what waits. Row 37.
-#![expect(clippy::disallowed_methods, reason = "what is approved is compared with the case's own time")]
 
 mod edits;
 mod service;
@@ -16,13 +15,14 @@ use testkit::{
 
 pub use self::edits::killed_over_edits;
 use self::service::Instance;
+use super::plain;
 use crate::{
     ground::Ground,
     support::{
-        POLICY, Scene,
+        POLICY,
         http::{address, get},
     },
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
+    trial::{Findings, Order, SHORT_SESSION, SMALL, Trial, now_ms},
 };
 
 const AHEAD: Duration = Duration::from_secs(5);
@@ -33,12 +33,6 @@ const RATE: u32 = 300;
 const FLOOR: f64 = RATE as f64 / 100.0;
 /// What weir takes at once when a case ends.
 const ENOUGH: u32 = 5_000;
-/// Batches so small that a transaction is nearly always open.
-const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
-
-fn now_ms() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
-}
 
 /// A case where all intents have one route.
 struct Paced {
@@ -49,12 +43,10 @@ struct Paced {
 impl Paced {
     /// The route has these further lines.
     fn new(ground: &mut Ground, order: &Order, name: &str, more: &str) -> Result<Self> {
-        let redis = ground.cluster()?.nodes();
-        let kafka = ground.kafka()?.client().clone();
-        let mut scene = Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY);
-        scene.wait_for_routes(&["all"]);
-        let group = scene.topic("delivery");
-        let paced = Self { trial: Trial::new(order, &kafka, scene), group };
+        let mut trial = plain(ground, order, name)?;
+        trial.scene.wait_for_routes(&["all"]);
+        let group = trial.scene.topic("delivery");
+        let paced = Self { trial, group };
         paced.route(more);
         Ok(paced)
     }
@@ -121,7 +113,7 @@ impl Paced {
         let before = self.approved_end()?;
         self.trial
             .until("approvals go on", || self.approved_end().is_ok_and(|end| end >= before + i64::from(count)))?;
-        self.trial.findings.back.push(since.elapsed());
+        self.trial.findings.back_ms.push(since.elapsed().as_millis());
         Ok(())
     }
 
@@ -137,21 +129,12 @@ impl Paced {
         })
     }
 
-    /// Publishes some more, which have to be committed.
-    fn is_back(&mut self, worker: usize) -> Result<()> {
-        let mark = self.trial.over()?;
-        self.trial.ready(worker)?;
-        self.trial.publish_some(200)?;
-        self.trial.back(&mark)
-    }
-
     /// Ends the load, lets all that waits be decided, and gives when intents were approved.
     fn settle(&mut self) -> Result<Approvals> {
         self.trial.unload()?;
         self.route(&format!("rate = {ENOUGH}"));
         let _delivery = self.delivery(ENOUGH)?;
-        let all = self.trial.published();
-        self.trial.until("all is decided", || self.trial.scene.every_decision().len() >= all)?;
+        self.trial.all_decided()?;
         let approved = self.trial.scene.slim_output("approved");
         // Kafka's client sets the time of a record when it is produced.
         Ok(Approvals(approved.iter().filter_map(|record| record.timestamp_ms).collect()))
@@ -304,7 +287,7 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.freeze_within_a_transaction(zombie)?;
         paced.trial.live(successor, Duration::from_secs(8))?;
         paced.trial.worker(zombie).thaw();
-        paced.is_back(zombie)?;
+        paced.trial.works_again(zombie)?;
         for worker in [zombie, successor] {
             paced.trial.live(worker, Duration::ZERO)?;
         }
@@ -337,7 +320,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.until("the worker is killed", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
         paced.trial.worker(worker).kill();
         worker = paced.trial.start("victim", &SMALL);
-        paced.is_back(worker)?;
+        paced.trial.works_again(worker)?;
     }
     paced.settle()?;
     paced.trial.finish(order.times)
@@ -355,13 +338,12 @@ pub fn aborted(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.freeze_within_a_transaction_of(worker, &["waiting-all"])?;
         paced.trial.worker(worker).kill();
         worker = paced.trial.start(&format!("victim-{time}"), &SMALL);
-        paced.is_back(worker)?;
+        paced.trial.works_again(worker)?;
         paced.emptied(worker)?;
         paced.abort_waiting()?;
         paced.emptied(worker)?;
         paced.trial.publish_some(200)?;
-        let all = paced.trial.published();
-        paced.trial.until("what came then is decided", || paced.trial.scene.every_decision().len() >= all)?;
+        paced.trial.all_decided()?;
     }
     let decided = paced.trial.scene.every_decision();
     let guessed = decided.iter().find(|(_, decision)| !["approved", "cap"].contains(&decision.reason()));

@@ -1,29 +1,77 @@
-//! The consumer group: zombies, storms, stalls, twins. Rows 3 to 6.
+//! The worker's process: killed, asked to stop; and its consumer group: zombies, storms, stalls, twins. Rows 1 to 6 and 13.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use testkit::kafka::{Api, Fate, Moment, Trap};
 
-use super::{plain, under_load};
+use super::{pause, plain, tapped, under_load};
 use crate::{
     ground::Ground,
     support::http::metric,
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION},
+    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, SMALL},
 };
 
-/// Batches so small that a transaction is nearly always open.
-const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
+/// Intents published before a case begins, so that batches are full from the start.
+const BACKLOG: usize = 2_000;
 
-pub fn frozen_past_its_session(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    frozen(ground, order, Duration::from_secs(8))
+/// The tap kills the worker at the request; its successor starts at once, as under a supervisor.
+pub fn killed_at(ground: &mut Ground, order: &Order, api: Api, moment: Moment) -> Result<Findings> {
+    let mut trial = tapped(ground, order, "killed-at")?;
+    trial.load(BACKLOG)?;
+    let mut worker = trial.start_ready("victim", &SHORT_SESSION)?;
+    for _ in 0..order.times {
+        let fate = Fate::Kill(trial.worker(worker).pid());
+        ground.kafka()?.tap(0).arm(Trap { api, moment, fate });
+        trial.until("the worker is killed", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
+        trial.worker(worker).kill();
+        worker = trial.start("victim", &SHORT_SESSION);
+        trial.comes_back()?;
+    }
+    trial.finish(order.times)
 }
 
-pub fn frozen_past_its_transaction(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    frozen(ground, order, Duration::from_secs(20))
+pub fn killed_at_random(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = tapped(ground, order, "killed-at-random")?;
+    trial.load(BACKLOG)?;
+    // Two workers, so that what one has left open is met by the other while it works.
+    let mut workers = [trial.start("one", &SHORT_SESSION), trial.start("two", &SHORT_SESSION)];
+    trial.ready(workers[0])?;
+    for time in 0..order.times {
+        let place = time % 2;
+        let length = trial.some_time(200, 5_000);
+        trial.live(workers[place], length)?;
+        trial.worker(workers[place]).kill();
+        workers[place] = trial.start(["one", "two"][place], &SHORT_SESSION);
+    }
+    trial.comes_back()?;
+    let steady = workers.map(|worker| trial.worker(worker).exit());
+    ensure!(steady == [None, None], "a worker ended by itself: {steady:?}");
+    trial.finish(order.times)
+}
+
+pub fn terminated(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = tapped(ground, order, "terminated")?;
+    let small = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "200")];
+    trial.load(BACKLOG)?;
+    let mut longest = Duration::ZERO;
+    for _ in 0..order.times {
+        let worker = trial.start("stopped", &small);
+        trial.decided(200)?;
+        let asked = std::time::Instant::now();
+        trial.stop(worker)?;
+        longest = longest.max(asked.elapsed());
+        let next = trial.start("next", &SHORT_SESSION);
+        trial.comes_back()?;
+        trial.stop(next)?;
+    }
+    trial.note(format!("exit 0 within {:.1} s of SIGTERM", longest.as_secs_f64()));
+    let _last = trial.start("last", &SHORT_SESSION);
+    trial.finish(order.times)
 }
 
 /// One worker freezes with a transaction open and wakes beside its successor.
-fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Findings> {
+pub fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Findings> {
     let mut trial = under_load(ground, order, "frozen")?;
     let (zombie, successor) = (trial.start("zombie", &SMALL), trial.start("successor", &SMALL));
     for _ in 0..order.times {
@@ -77,17 +125,14 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// Redis does not answer for longer than the poll interval.
 pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const INTERVAL_MS: &str = "6000";
-    const PAUSE_MS: u64 = 12_000;
+    const PAUSE: Duration = Duration::from_secs(12);
     let mut trial = under_load(ground, order, "stalled")?;
     let worker = trial.start_ready("stalled", &[("WEIR__KAFKA__PROPERTIES__MAX_POLL_INTERVAL_MS", INTERVAL_MS)])?;
     trial.decided(500)?;
     let rebalances = metric(trial.worker(worker), "weir_rebalances_total", "");
     for _ in 0..order.times {
-        let cluster = ground.cluster()?;
-        for node in cluster.primaries()? {
-            cluster.node(node).query::<()>(&["CLIENT", "PAUSE", &PAUSE_MS.to_string(), "ALL"])?;
-        }
-        trial.live(worker, Duration::from_millis(PAUSE_MS))?;
+        pause(ground.cluster()?, PAUSE)?;
+        trial.live(worker, PAUSE)?;
         trial.comes_back()?;
     }
     let after = metric(trial.worker(worker), "weir_rebalances_total", "");

@@ -3,15 +3,16 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    process::Command,
     time::Duration,
 };
 
 use anyhow::{Result, ensure};
-use testkit::process::{output, program};
 use tokio::io::AsyncWriteExt as _;
 
-use super::{limits::figure, under_load};
+use super::{
+    limits::{figure, limit},
+    under_load,
+};
 use crate::{
     ground::Ground,
     support::http::{address, get},
@@ -24,25 +25,15 @@ const CONNECTIONS: usize = 10_000;
 const SLOW: usize = 500;
 /// Requests with an invalid token.
 const BAD_TOKENS: usize = 500;
+const BAD_TOKEN: &str =
+    "GET /v1/users/1 HTTP/1.1\r\nhost: w\r\nauthorization: Bearer wrong\r\nconnection: close\r\n\r\n";
 /// How long a client waits for its connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How much more memory all attacks together may take.
 const MORE_MIB: u64 = 100;
 
-/// The result of the attacks.
-#[derive(Debug, Default)]
-struct Met {
-    open: usize,
-    refused_tokens: usize,
-    huge: String,
-}
-
 pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let own = std::process::id();
-    let files = (CONNECTIONS + 1_000).to_string();
-    let raised =
-        output(Command::new(program("prlimit")?).args([format!("--pid={own}"), format!("--nofile={files}:")]))?;
-    ensure!(raised.status.success(), "{files} open files are not allowed: {}", String::from_utf8_lossy(&raised.stderr));
+    limit(std::process::id(), &format!("nofile={}:", CONNECTIONS + 1_000))?;
     let mut trial = under_load(ground, order, "http")?;
     let worker = trial.start_ready("only", &[("WEIR__HTTP__TOKEN", "right-token-0123456789")])?;
     trial.decided(500)?;
@@ -51,7 +42,8 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
     for _ in 0..order.times {
         let address = address(trial.worker(worker));
         let mark = trial.over()?;
-        let (connections, met) = attack(&address);
+        let (connections, refused, huge) = attack(&address);
+        let open = connections.len();
         // While they are there: the lanes do not feel it.
         trial.back(&mark)?;
         trial.comes_back()?;
@@ -59,34 +51,25 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
         ensure!(more < MORE_MIB, "{more} MiB more are taken");
         drop(connections);
         trial.until_of(worker, "it answers again", |worker| get(worker, "/livez").0 == 200)?;
-        ensure!(met.refused_tokens == BAD_TOKENS, "{met:?}: bad tokens were not refused");
-        ensure!(met.huge.contains(" 413 ") || met.huge.contains(" 401 "), "a huge body is answered {:?}", met.huge);
+        ensure!(refused == BAD_TOKENS, "{refused} of {BAD_TOKENS} bad tokens were refused");
+        ensure!(huge.contains(" 413 ") || huge.contains(" 401 "), "a huge body is answered {huge:?}");
         trial.note(format!(
-            "{} of {CONNECTIONS} connections at once, {} of {BAD_TOKENS} bad tokens refused, {more} MiB more",
-            met.open, met.refused_tokens
+            "{open} of {CONNECTIONS} connections at once, {refused} of {BAD_TOKENS} bad tokens refused, {more} MiB more"
         ));
     }
     trial.live(worker, Duration::ZERO)?;
     trial.finish(order.times)
 }
 
-/// Bad tokens and a huge body first, while there is room; then all connections, the first of them slow.
-fn attack(address: &str) -> (Vec<TcpStream>, Met) {
-    let mut met = Met::default();
-    for _ in 0..BAD_TOKENS {
-        let said = ask(
-            address,
-            "GET /v1/users/1 HTTP/1.1\r\nhost: w\r\nauthorization: Bearer wrong\r\nconnection: close\r\n\r\n",
-            0,
-        );
-        met.refused_tokens += usize::from(said.contains(" 401 ") || said.contains(" 429 "));
-    }
+/// Bad tokens and a huge body first, while there is room; then all connections, the first of them slow. Gives the open connections, how many
+/// tokens were refused, and the answer to the huge body.
+fn attack(address: &str) -> (Vec<TcpStream>, usize, String) {
+    let answers = (0..BAD_TOKENS).map(|_| ask(address, BAD_TOKEN, 0));
+    let refused = answers.filter(|said| said.contains(" 401 ") || said.contains(" 429 ")).count();
     let head = "POST /v1/decisions HTTP/1.1\r\nhost: w\r\nauthorization: Bearer right-token-0123456789\r\ncontent-type: application/json\r\n\
                 content-length: 10000000000\r\n\r\n";
-    met.huge = ask(address, head, 4 << 20);
-    let open = crowd(address);
-    met.open = open.len();
-    (open, met)
+    let huge = ask(address, head, 4 << 20);
+    (crowd(address), refused, huge)
 }
 
 /// Opens all connections at once; the kernel queues some and rejects others.

@@ -14,7 +14,7 @@ use crate::{
         model::Sent,
         outcome::{CASE, case},
     },
-    trial::{Findings, Order, Trial},
+    trial::{Findings, Order, SHARDS, Trial},
 };
 
 #[path = "../../fixtures/hostile.rs"]
@@ -60,8 +60,8 @@ pub fn not_writable(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let worker = trial.start_ready("only", &[])?;
     let bomb = vec![0; BOMB_BYTES];
     for time in 0..order.times {
-        trial.publish_large_by("zstd", &format!("{time} zstd"), 9 << 20)?;
-        trial.publish_large(&format!("{time} under"), DEFAULT_BYTES - 400)?;
+        trial.publish_large("zstd", &format!("{time} zstd"), 9 << 20)?;
+        trial.publish_large("none", &format!("{time} under"), DEFAULT_BYTES - 400)?;
         let gzip = trial.kafka.compressing("gzip");
         gzip.publish_as_one_batch(&trial.scene.topic("intents"), 0, &[("bomb", &bomb)])?;
         trial.comes_back()?;
@@ -124,31 +124,15 @@ fn reasons(trial: &mut Trial) -> Result<()> {
 
 /// The user, shard or campaign that all intents share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Common {
+pub enum Common {
     User,
     FullHistory,
     Shard,
     Campaign,
 }
 
-pub fn one_user(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    crowd(ground, order, Common::User)
-}
-
-pub fn full_history(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    crowd(ground, order, Common::FullHistory)
-}
-
-pub fn one_shard(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    crowd(ground, order, Common::Shard)
-}
-
-pub fn one_campaign(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    crowd(ground, order, Common::Campaign)
-}
-
 fn shape(sent: Sent, common: Common) -> Option<Sent> {
-    let layout = Layout::for_users(64, 10_000);
+    let layout = Layout::for_users(SHARDS, 10_000);
     match common {
         // Of a segment with a cap on all sends, so that its history stays short whatever comes.
         Common::User => Some(Sent { user: 77, category: Some("promo"), ..sent }),
@@ -160,7 +144,7 @@ fn shape(sent: Sent, common: Common) -> Option<Sent> {
 }
 
 /// A batch of 10,000 for one user, shard or campaign. The longest script call is read from the server's slow log.
-fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findings> {
+pub fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findings> {
     let server = RedisServer::start(&["--slowlog-log-slower-than", "2000", "--slowlog-max-len", "10000"])?;
     let mut trial = on(ground, order, "crowd", vec![server.url()])?;
     for _ in 0..order.times {

@@ -12,11 +12,10 @@ use super::plain;
 use crate::{
     ground::Ground,
     load::LoadRate,
-    support::{POLICY, Scene, model::Sent},
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
+    support::model::Sent,
+    trial::{Findings, Order, SHORT_SESSION, Trial},
 };
 
-/// The broker's disk.
 const DISK_MIB: u32 = 200;
 /// How long a broker may take to notice that its disk is full.
 const NOTICE_DEADLINE: Duration = Duration::from_secs(60);
@@ -26,7 +25,6 @@ const MORE_BYTES: u64 = 8 << 20;
 const PADDED_BYTES: usize = 20_000;
 /// Intents published at once.
 const AT_ONCE: usize = 5_000;
-/// How long the backlog may take.
 const BACKLOG_DEADLINE: Duration = Duration::from_secs(1_800);
 /// The most that a worker of two lanes takes: 300 MB.
 const RSS_MIB: u64 = 286;
@@ -37,8 +35,7 @@ const ABORTED: i32 = 6;
 pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let redis = ground.cluster()?.nodes();
     let mut kafka = Kafka::start_on_small_disk(DISK_MIB)?;
-    let client = kafka.client().clone();
-    let mut trial = Trial::new(order, &client, Scene::on(client.clone(), redis, "disk-full", PARTITIONS, POLICY));
+    let mut trial = Trial::new(order, kafka.client(), redis, "disk-full");
     trial.load(0)?;
     let worker = trial.start_ready("only", &[])?;
     for _ in 0..order.times {
@@ -68,7 +65,8 @@ pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.worker(worker).freeze();
         let more: Vec<Sent> = trial.stream().take(AT_ONCE).collect();
         trial.publish_padded(more, PADDED_BYTES)?;
-        squeeze(trial.worker(worker).pid())?;
+        let pid = trial.worker(worker).pid();
+        limit(pid, &format!("data={}", figure(pid, "VmData:")? * 1024 + MORE_BYTES))?;
         trial.worker(worker).thaw();
         let exit = trial.worker(worker).wait_exit(NOTICE_DEADLINE)?;
         ensure!(exit == Exit::Signal(ABORTED), "it ended with {exit:?}, not by SIGABRT");
@@ -111,11 +109,10 @@ pub fn backlog(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(1)
 }
 
-/// Limits a process to a little more memory than it uses.
-fn squeeze(pid: i32) -> Result<()> {
-    let limit = figure(pid, "VmData:")? * 1024 + MORE_BYTES;
-    let prlimit = output(Command::new(program("prlimit")?).args([format!("--pid={pid}"), format!("--data={limit}")]))?;
-    ensure!(prlimit.status.success(), "prlimit: {}", String::from_utf8_lossy(&prlimit.stderr));
+/// Limits a process (`data=1000`), as prlimit does.
+pub fn limit(pid: impl std::fmt::Display, limit: &str) -> Result<()> {
+    let prlimit = output(Command::new(program("prlimit")?).args([format!("--pid={pid}"), format!("--{limit}")]))?;
+    ensure!(prlimit.status.success(), "prlimit --{limit}: {}", String::from_utf8_lossy(&prlimit.stderr));
     Ok(())
 }
 

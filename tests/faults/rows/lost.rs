@@ -23,35 +23,25 @@ use crate::{
 };
 
 /// Everything on a node and its replica is deleted.
-pub fn flushed_all(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    lost(ground, order, Tables::Kept, flush)
-}
-
-/// The same for the node of the name tables, which every shard's histories depend on.
-pub fn names_flushed(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    lost(ground, order, Tables::Lost, flush)
-}
-
-fn flush(cluster: &mut RedisCluster, node: usize) -> Result<()> {
+pub fn flush(cluster: &mut RedisCluster, node: usize) -> Result<()> {
     cluster.node(node).query::<()>(&["FLUSHALL"])
 }
 
 /// A node without persistence is killed and restarts empty before its replica is promoted.
-pub fn restarted_empty(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    lost(ground, order, Tables::Kept, |cluster, node| {
-        cluster.kill(node);
-        cluster.restart(node)
-    })
+pub fn restart_empty(cluster: &mut RedisCluster, node: usize) -> Result<()> {
+    cluster.kill(node);
+    cluster.restart(node)
 }
 
-/// Whether the keyspace's tables are lost too.
+/// Whether the node of the keyspace's tables, which every shard's histories depend on, is the one that is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tables {
+pub enum Tables {
     Kept,
     Lost,
 }
 
-fn lost(
+/// A node loses what it has; `weir rebuild` restores it.
+pub fn lost(
     ground: &mut Ground,
     order: &Order,
     tables: Tables,
@@ -190,7 +180,6 @@ fn freeze_in(
 
 /// How long earlier decisions may take to become visible: a session of 6 s and a transaction of 15.
 const SETTLE: &str = "25s";
-/// How long a rebuild may take.
 const REBUILD_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Runs `weir rebuild` with a worker's configuration and further arguments, and gives what it prints. It has to end with this code.

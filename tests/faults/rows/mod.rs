@@ -5,27 +5,27 @@ pub mod budgets;
 pub mod clocks;
 pub mod cluster;
 pub mod delivery;
-pub mod expiry;
 pub mod group;
 pub mod http;
 pub mod inputs;
 pub mod limits;
 pub mod lost;
-pub mod names;
 pub mod offsets;
 pub mod pressure;
-pub mod process;
 pub mod script;
 pub mod sources;
 pub mod topics;
 pub mod wheel;
 
+use std::time::Duration;
+
 use anyhow::Result;
+use testkit::redis::RedisCluster;
 
 use crate::{
     ground::Ground,
-    support::{POLICY, Scene},
-    trial::{Order, PARTITIONS, Trial},
+    support::model::Sent,
+    trial::{Order, Trial},
 };
 
 /// A case on the one broker and the Redis Cluster.
@@ -43,9 +43,19 @@ fn under_load(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
 
 /// A case on the one broker and its own Redis.
 fn on(ground: &mut Ground, order: &Order, name: &str, redis: Vec<String>) -> Result<Trial> {
-    let kafka = ground.kafka()?.client().clone();
-    let scene = Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY);
-    Ok(Trial::new(order, &kafka, scene))
+    Ok(Trial::new(order, ground.kafka()?.client(), redis, name))
+}
+
+/// No primary answers for so long.
+fn pause(cluster: &RedisCluster, length: Duration) -> Result<()> {
+    let length_ms = length.as_millis().to_string();
+    let pause = |node| cluster.node(node).query::<()>(&["CLIENT", "PAUSE", &length_ms, "ALL"]);
+    cluster.primaries()?.into_iter().try_for_each(pause)
+}
+
+/// A send of a campaign.
+fn send(id: String, user: u64, campaign: String) -> Sent {
+    Sent { id, user, channel: None, category: None, campaign: Some(campaign), cost: 1, not_before_ms: None }
 }
 
 /// The same, where workers reach the broker through its tap.

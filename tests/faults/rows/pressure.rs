@@ -5,17 +5,15 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use testkit::{clock::MovedClock, http::get_within, worker::Worker};
-use weir_core::ports::Clock as _;
-use weir_worker::clock::SystemClock;
 
-use super::{clocks, lost::table_node, plain};
+use super::{lost::table_node, plain};
 use crate::{
     ground::Ground,
     support::{
         POLICY,
         http::{address, get, metric},
     },
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
+    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial, now_ms},
 };
 
 /// Fewer than half of the load's users. The window is longer than a case.
@@ -132,8 +130,7 @@ fn courses(trial: &Trial) -> Result<Vec<Course>> {
 fn judged(mut trial: Trial, times: usize, worker: usize, halts: &Halts) -> Result<Findings> {
     filled(&mut trial, worker, 99)?;
     trial.decided(3_000)?;
-    trial.unload()?;
-    trial.scene.wait_until_drained();
+    trial.drain()?;
     let courses = courses(&trial)?;
     let came = || courses.iter().filter_map(|course| Some((course.partition, course.came_ms()?)));
     let count = came().count();
@@ -149,10 +146,6 @@ fn judged(mut trial: Trial, times: usize, worker: usize, halts: &Halts) -> Resul
         trial.note(format!("others may not have been told of {lost} users, and only these were turned away"));
     }
     trial.finish(times)
-}
-
-fn now_ms() -> i64 {
-    SystemClock.now().millis()
 }
 
 /// The log of activity and the members are deleted, while users come in and when nobody may any more.
@@ -173,7 +166,6 @@ pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     judged(trial, order.times, workers[0], &Halts::default())
 }
 
-/// The partitions that a worker has.
 fn partitions_of(worker: &Worker) -> Vec<i32> {
     let has = |partition: &i32| metric(worker, "weir_lag_records", &format!("\"{partition}\"")).is_some();
     (0..PARTITIONS).filter(has).collect()
@@ -288,7 +280,7 @@ pub fn clock_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let moved = MovedClock::build()?;
     let mut trial = with_pressure(ground, order, "pressure-clock")?;
     let clocks = [("right", moved.clock(0)?), ("wrong", moved.clock(MINUTE_S)?)];
-    let workers = clocks.each_ref().map(|(instance, clock)| clocks::start(&mut trial, instance, clock));
+    let workers = clocks.each_ref().map(|(instance, clock)| trial.start_by(instance, clock));
     trial.all_ready(workers)?;
     trial.load(0)?;
     for time in 0..order.times {

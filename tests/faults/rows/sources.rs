@@ -2,7 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::s3::{Bucket, Fault, S3};
+use testkit::{
+    s3::{Bucket, Fault, S3},
+    worker::Worker,
+};
 
 use super::{plain, under_load};
 use crate::{
@@ -14,18 +17,9 @@ use crate::{
 /// Waits until one more refresh of this source has failed; the version in force is the one before.
 fn refused(trial: &mut Trial, worker: usize, source: &str, version: &str, what: &str) -> Result<()> {
     let label = format!("source=\"{source}\"");
-    let failures =
-        |trial: &mut Trial| metric(trial.worker(worker), "weir_refresh_failures_total", &label).unwrap_or(0.0);
-    let before = failures(trial);
-    let mut now = before;
-    for _ in 0..600 {
-        now = failures(trial);
-        if now > before {
-            break;
-        }
-        trial.live(worker, std::time::Duration::from_millis(100))?;
-    }
-    ensure!(now > before, "{what} is not refused");
+    let failures = |worker: &Worker| metric(worker, "weir_refresh_failures_total", &label).unwrap_or(0.0);
+    let before = failures(trial.worker(worker));
+    trial.until_of(worker, &format!("{what} is refused"), |worker| failures(worker) > before)?;
     let version = format!("{label},version=\"{version}\"");
     ensure!(
         metric(trial.worker(worker), "weir_version_info", &version) == Some(1.0),
@@ -33,8 +27,7 @@ fn refused(trial: &mut Trial, worker: usize, source: &str, version: &str, what: 
     );
     let log = trial.worker(worker).log();
     ensure!(log.contains("refused; the last good one stays"), "{what} is not in the log");
-    let mark = trial.over()?;
-    trial.back(&mark)
+    trial.comes_back()
 }
 
 /// Puts the scene's set into a bucket under a version.
@@ -124,7 +117,6 @@ fn sha256(bytes: &[u8]) -> String {
     hex::encode(sha2::Sha256::digest(bytes))
 }
 
-/// Invalid policies.
 pub fn policy(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = under_load(ground, order, "policy")?;
     let worker = trial.start_ready("only", &[])?;

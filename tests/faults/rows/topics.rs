@@ -21,10 +21,11 @@ const SIZES: (&str, &str) = ("max.message.bytes", "9000000");
 const CLEANER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// After the worker ended with the error and the cause was removed, its successor continues.
-fn resumed(trial: &mut Trial) -> Result<()> {
+fn resumed(trial: &mut Trial) -> Result<usize> {
     let next = trial.start("only", &[]);
     trial.comes_back()?;
-    trial.live(next, Duration::ZERO)
+    trial.live(next, Duration::ZERO)?;
+    Ok(next)
 }
 
 /// An output topic is deleted before anything is in it.
@@ -54,9 +55,8 @@ pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let denial = ground.kafka()?.deny_writing(&approved)?;
         trial.ends(worker, 1, &["grant WRITE"])?;
         denial.lift()?;
-        resumed(&mut trial)?;
-        let last = trial.last();
-        trial.stop(last)?;
+        let next = resumed(&mut trial)?;
+        trial.stop(next)?;
     }
     let _last = trial.start("only", &[]);
     trial.note("exit 1 with the right to grant");
@@ -72,17 +72,16 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         let worker = trial.start_ready("only", &[])?;
         trial.decided(300)?;
         trial.kafka.configure_topic(&approved, &[("max.message.bytes", "60000")])?;
-        trial.publish_large(&format!("{time} approved"), 100_000)?;
+        trial.publish_large("none", &format!("{time} approved"), 100_000)?;
         trial.comes_back()?;
         trial.live(worker, Duration::ZERO)?;
         trial.kafka.configure_topic(&dead, &[("max.message.bytes", "300")])?;
-        trial.publish_large(&format!("{time} dead"), 100_000)?;
+        trial.publish_large("none", &format!("{time} dead"), 100_000)?;
         trial.ends(worker, 1, &["max.message.bytes", &dead])?;
         trial.kafka.configure_topic(&dead, &[SIZES])?;
-        resumed(&mut trial)?;
+        let next = resumed(&mut trial)?;
         trial.kafka.configure_topic(&approved, &[SIZES])?;
-        let last = trial.last();
-        trial.stop(last)?;
+        trial.stop(next)?;
     }
     let _last = trial.start("only", &[]);
     trial.note("a dead letter `too_large`; if that does not fit either, exit 1 with the setting");
@@ -195,7 +194,7 @@ fn caught_up(trial: &mut Trial, worker: usize) -> Result<()> {
         !ends.is_empty() && committed == ends.into_iter().map(Some).collect::<Vec<_>>()
     })?;
     trial.until_of(worker, "no lag is left", |worker| metric(worker, "weir_lag_records", "") == Some(0.0))?;
-    trial.findings.back.push(since.elapsed());
+    trial.findings.back_ms.push(since.elapsed().as_millis());
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 //! Deferred intents while something breaks. Row 34. Workers and their Redis have a clock that the case moves; the brokers have the
 //! true one.
-#![expect(clippy::disallowed_methods, reason = "what is released is compared with the case's own time")]
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,20 +10,16 @@ use testkit::{
     redis::RedisServer,
 };
 
+use super::on;
 use crate::{
     ground::Ground,
-    support::{POLICY, Scene, http::metric, model::Sent},
-    trial::{Findings, Mark, Order, PARTITIONS, SHORT_SESSION, Trial},
+    support::{http::metric, model::Sent},
+    trial::{Findings, Order, Trial, now_ms},
 };
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
-/// The furthest that an intent is deferred.
 const FURTHEST_MS: i64 = 150 * MINUTE_MS;
-
-fn true_ms() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
-}
 
 /// A case whose time is moved.
 struct Lapse {
@@ -44,28 +39,24 @@ impl Lapse {
         let moved = MovedClock::build()?;
         let clock = moved.clock(0)?;
         let redis = RedisServer::start_by(&clock)?;
-        let kafka = ground.kafka()?.client().clone();
-        let mut scene = Scene::on(kafka.clone(), vec![redis.url()], name, PARTITIONS, POLICY);
-        scene.defer(shares);
-        let mut trial = Trial::new(order, &kafka, scene);
+        let mut trial = on(ground, order, name, vec![redis.url()])?;
+        trial.scene.defer(shares);
         trial.scene.kafka = ground.kafka()?.tapped_client();
         Ok(Self { trial, clock, _redis: redis, moved, ahead_ms: 0, steps: vec![(0, 0)], not_before: BTreeMap::new() })
     }
 
     fn now_ms(&self) -> i64 {
-        true_ms() + self.ahead_ms
+        now_ms() + self.ahead_ms
     }
 
     fn advance(&mut self, by_ms: i64) -> Result<()> {
         self.ahead_ms += by_ms;
-        self.steps.push((true_ms(), self.ahead_ms));
+        self.steps.push((now_ms(), self.ahead_ms));
         self.clock.set(self.ahead_ms / 1000)
     }
 
     fn start(&mut self, instance: &str) -> usize {
-        let clock = self.clock.env();
-        let env = clock.iter().map(|(name, value)| (*name, value.as_str()));
-        self.trial.start(instance, &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>())
+        self.trial.start_by(instance, &self.clock)
     }
 
     /// Publishes so many intents; every fourth may be sent only between these times from now.
@@ -103,33 +94,21 @@ impl Lapse {
     /// Each id was published once, so a duplicate is an intent that a release admitted and the release after a crash did not.
     fn nothing_is_a_duplicate(&self) -> Result<()> {
         for (id, decision) in self.trial.scene.every_decision() {
-            let reason = decision.envelope.as_ref().and_then(|envelope| envelope["reason"].as_str());
-            ensure!(reason != Some("duplicate"), "{id} was admitted and then suppressed as a duplicate");
+            ensure!(decision.reason() != "duplicate", "{id} was admitted and then suppressed as a duplicate");
         }
         Ok(())
-    }
-
-    fn all_decided(&self) -> Result<()> {
-        let all = self.trial.published();
-        self.trial.until("all is decided", || self.trial.scene.every_decision().len() >= all)
     }
 
     /// Lets all that is deferred become due, waits until it is decided, and judges. What a clock released that was ahead is
     /// allowed to be early by as much.
     fn finish(mut self, times: usize, allowed_ms: i64) -> Result<Findings> {
         self.advance(FURTHEST_MS + MINUTE_MS)?;
-        self.all_decided()?;
+        self.trial.all_decided()?;
         self.nothing_is_early(allowed_ms)?;
         self.nothing_is_a_duplicate()?;
         let deferred = self.not_before.len();
         self.trial.note(format!("{deferred} intents were deferred"));
         self.trial.finish(times)
-    }
-
-    /// Publishes some more, which have to be committed; none of them is deferred.
-    fn is_back(&mut self, mark: &Mark) -> Result<()> {
-        self.trial.publish_some(200)?;
-        self.trial.back(mark)
     }
 }
 
@@ -156,9 +135,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         }
         lapse.trial.worker(worker).kill();
         worker = lapse.start("only");
-        let mark = lapse.trial.over()?;
-        lapse.trial.ready(worker)?;
-        lapse.is_back(&mark)?;
+        lapse.trial.works_again(worker)?;
     }
     lapse.finish(order.times, 0)
 }
@@ -180,8 +157,7 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
         lapse.trial.worker(successor).thaw();
         lapse.trial.live(successor, Duration::from_secs(8))?;
         lapse.trial.worker(zombie).thaw();
-        let thawed = lapse.trial.over()?;
-        lapse.is_back(&thawed)?;
+        lapse.trial.works_again(zombie)?;
         for worker in [zombie, successor] {
             lapse.trial.live(worker, Duration::ZERO)?;
         }
@@ -201,9 +177,7 @@ pub fn broker_restarted(ground: &mut Ground, order: &Order) -> Result<Findings> 
         let length = lapse.trial.some_time(100, 1_500);
         lapse.trial.live(worker, length)?;
         ground.kafka()?.restart(0)?;
-        let mark = lapse.trial.over()?;
-        lapse.trial.ready(worker)?;
-        lapse.is_back(&mark)?;
+        lapse.trial.works_again(worker)?;
     }
     lapse.finish(order.times, 0)
 }
@@ -213,16 +187,15 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const AHEAD_MS: i64 = 4 * MINUTE_MS;
     let mut lapse = Lapse::new(ground, order, "wheel-clock", 1)?;
     let own = lapse.moved.clock(0)?;
-    let env = own.env();
-    let env = env.iter().map(|(name, value)| (*name, value.as_str()));
-    let worker = lapse.trial.start_ready("ahead", &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>())?;
+    let worker = lapse.trial.start_by("ahead", &own);
+    lapse.trial.ready(worker)?;
     for _ in 0..order.times {
         lapse.publish(400, (10 * MINUTE_MS, 11 * MINUTE_MS))?;
         lapse.trial.scene.wait_until_drained();
         // Its time is that of the intents, Redis's is four minutes behind.
         lapse.advance(8 * MINUTE_MS)?;
         own.set((lapse.ahead_ms + AHEAD_MS) / 1000)?;
-        lapse.all_decided()?;
+        lapse.trial.all_decided()?;
         lapse.nothing_is_early(AHEAD_MS)?;
 
         lapse.publish(400, (30 * MINUTE_MS, 31 * MINUTE_MS))?;
@@ -236,13 +209,11 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let found = lapse.trial.scene.every_decision().len();
         ensure!(found == decided, "{found} are decided, not {decided}: released by a wrong clock");
         own.set(lapse.ahead_ms / 1000)?;
-        let mark = lapse.trial.over()?;
-        lapse.trial.ready(worker)?;
-        lapse.is_back(&mark)?;
+        lapse.trial.works_again(worker)?;
         // Now they are due.
         lapse.advance(32 * MINUTE_MS)?;
         own.set(lapse.ahead_ms / 1000)?;
-        lapse.all_decided()?;
+        lapse.trial.all_decided()?;
     }
     // The one clock goes with the other from now on.
     own.set((lapse.ahead_ms + FURTHEST_MS + MINUTE_MS) / 1000)?;
@@ -260,11 +231,9 @@ pub fn three_days_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
         lapse.trial.worker(worker).kill();
         lapse.advance(72 * HOUR_MS)?;
         let worker = lapse.start("only");
-        let mark = lapse.trial.over()?;
-        lapse.trial.ready(worker)?;
-        lapse.is_back(&mark)?;
+        lapse.trial.works_again(worker)?;
         lapse.advance(FURTHEST_MS + MINUTE_MS)?;
-        lapse.all_decided()?;
+        lapse.trial.all_decided()?;
         lapse.nothing_is_early(0)?;
         lapse.trial.worker(worker).kill();
     }

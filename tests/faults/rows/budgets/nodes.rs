@@ -1,21 +1,23 @@
-//! Budgets whose nodes lose everything, come back with an old snapshot, or have a clock that is ahead.
+//! Budgets whose nodes lose everything, come back with an old snapshot, have a clock that is ahead, or carry out turns without an answer.
 
 use std::{ops::Range, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use testkit::{clock::MovedClock, redis::RedisCluster, worker::Worker};
+use testkit::{
+    clock::MovedClock,
+    proxy::{Mode, Proxy},
+    redis::{RedisCluster, RedisServer},
+    worker::Worker,
+};
 use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
 use super::{BUDGETS, OFFERED, PREPAID_LIMIT, Prepaid, fullest, judged, spent, sum};
 use crate::{
     ground::Ground,
-    rows::{lost::rebuild, on, plain},
+    rows::{lost::rebuild, on, plain, send},
     support::{POLICY, http::metric, model::Sent},
-    trial::{Findings, Order, SHORT_SESSION, Trial},
+    trial::{Findings, Order, SHARDS, SHORT_SESSION, Trial},
 };
-
-/// The scene's number of shards.
-const SHARDS: u16 = 64;
 
 /// A total for each campaign: for those of the load, and for one that is spent before it begins.
 const TOTALS: &str = r#"
@@ -63,8 +65,7 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let args: Vec<&str> = given.iter().flat_map(|given| ["--budget-used", given.as_str()]).collect();
     rebuild(&folder, &args, 0)?;
     trial.comes_back()?;
-    trial.unload()?;
-    trial.scene.wait_until_drained();
+    trial.drain()?;
     let spent = spent(&trial)?;
     for (campaign, used) in used_before {
         let all = used + spent.get(&format!("totals of \"{campaign}\"")).map_or(0, |spent| sum(spent));
@@ -76,22 +77,13 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
 }
 
 /// Sends of a campaign that the load does not have.
-pub(super) fn of_autumn(numbers: Range<u64>) -> Vec<Sent> {
+fn of_autumn(numbers: Range<u64>) -> Vec<Sent> {
     sends_of("autumn", numbers)
 }
 
 /// Sends of a campaign, each of a user of its own, whom the load does not have.
 pub(super) fn sends_of(campaign: &str, numbers: Range<u64>) -> Vec<Sent> {
-    let sent = |number: u64| Sent {
-        id: format!("{campaign}-{number}"),
-        user: 10_000 + number,
-        channel: None,
-        category: None,
-        campaign: Some(campaign.to_owned()),
-        cost: 1,
-        not_before_ms: None,
-    };
-    numbers.map(sent).collect()
+    numbers.map(|number| send(format!("{campaign}-{number}"), 10_000 + number, campaign.to_owned())).collect()
 }
 
 /// Deletes all that was published and approved so far, as retention does.
@@ -119,8 +111,7 @@ pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut worker = trial.start_ready("only", &SHORT_SESSION)?;
     wait_spent(&trial, &cluster, limit)?;
     for _ in 0..order.times {
-        trial.unload()?;
-        trial.scene.wait_until_drained();
+        trial.drain()?;
         let node = node_of(&cluster, &id("prepaid"))?;
         let saved = cluster.cli(node, &["SAVE"])?;
         ensure!(saved.trim() == "OK", "SAVE: {saved}");
@@ -226,11 +217,70 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
         cluster.wait_whole()?;
     }
     trial.decided(3_000)?;
-    trial.unload()?;
-    trial.scene.wait_until_drained();
+    trial.drain()?;
     let most = fullest(spent(&trial)?.get(&long).map(Vec::as_slice).unwrap_or_default(), LONG_WINDOW_MS);
     ensure!(most <= LONG_LIMIT, "{most} of {LONG_LIMIT} in ten minutes");
     ensure!(most * 100 >= LONG_LIMIT * 90, "{most} of {LONG_LIMIT} in ten minutes: the budget was hardly spent");
     trial.note(format!("the node grants nothing until its clock is right; in ten minutes {most} of {LONG_LIMIT}"));
+    judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
+}
+
+/// Of what intents of their own users take.
+const AUTUMN: &str = r#"
+[[budgets]]
+name = "autumn"
+campaign = "autumn"
+limit = 5_000
+total = true
+best_effort = true
+"#;
+const AUTUMN_LIMIT: u64 = 5_000;
+/// How long calls wait for a replica, twice.
+const TIMEOUT: (&str, &str) = ("WEIR__REDIS__TIMEOUT", "500ms");
+
+/// Each of three primaries has a replica, and for 25 s none of them answers, while more intents come than the total has left.
+pub fn unreplicated(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const FAULT: Duration = Duration::from_secs(25);
+    let mut cluster = RedisCluster::start(3, 1)?;
+    let mut trial = on(ground, order, "budget-unreplicated", cluster.nodes())?;
+    trial.scene.write_policy(&format!("{POLICY}{AUTUMN}"));
+    let worker = trial.start_ready("only", &[("WEIR__REDIS__WAIT_REPLICAS", "1"), TIMEOUT])?;
+    trial.publish(of_autumn(0..3_000))?;
+    trial.scene.wait_until_drained();
+    let replica = |primary| cluster.replicas_of(primary)?.first().copied().context("a primary has no replica");
+    let replicas = cluster.primaries()?.into_iter().map(replica).collect::<Result<Vec<usize>>>()?;
+    replicas.iter().for_each(|replica| cluster.freeze(*replica));
+    trial.publish(of_autumn(3_000..6_000))?;
+    trial.live(worker, FAULT)?;
+    replicas.iter().for_each(|replica| cluster.thaw(*replica));
+    let mark = trial.over()?;
+    trial.publish(of_autumn(6_000..8_000))?;
+    trial.back(&mark)?;
+    trial.scene.wait_until_drained();
+    let approved = spent(&trial)?.get("autumn").map_or(0, |spent| sum(spent));
+    ensure!(approved <= AUTUMN_LIMIT, "{approved} of {AUTUMN_LIMIT}");
+    ensure!(
+        approved * 100 >= AUTUMN_LIMIT * 99,
+        "{approved} of {AUTUMN_LIMIT} of 8,000 that came: the others are burnt"
+    );
+    trial.note(format!("{approved} of {AUTUMN_LIMIT} are approved"));
+    trial.finish(1)
+}
+
+/// Replies are lost again and again while budgets are spent.
+pub fn replies_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let server = RedisServer::start::<&str>(&[])?;
+    let proxy = Proxy::start(server.url().trim_start_matches("redis://"))?;
+    let mut trial = on(ground, order, "budget-replies", vec![format!("redis://{}", proxy.address())])?;
+    trial.scene.write_policy(&format!("{POLICY}{BUDGETS}"));
+    let _worker = trial.start_ready("deaf", &[TIMEOUT])?;
+    trial.load_at(0, OFFERED)?;
+    for _ in 0..order.times {
+        trial.decided(50)?;
+        proxy.set(Mode::LoseReply);
+        trial.until("a reply is lost", || proxy.mode() == Mode::Pass)?;
+    }
+    trial.comes_back()?;
+    trial.decided(3_000)?;
     judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
 }

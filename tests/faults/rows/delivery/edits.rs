@@ -2,11 +2,11 @@
 
 use anyhow::{Result, ensure};
 
-use super::{DELIVERS, ENOUGH, Paced, RATE, SMALL};
+use super::{DELIVERS, ENOUGH, Paced, RATE};
 use crate::{
     ground::Ground,
     support::POLICY,
-    trial::{Findings, Order},
+    trial::{Findings, Order, SMALL},
 };
 
 /// Of two workers one is killed, again and again, while more comes than delivery takes, at times all at once. Meanwhile the route waits,
@@ -22,31 +22,17 @@ pub fn killed_over_edits(ground: &mut Ground, order: &Order) -> Result<Findings>
     let mut delivery = paced.delivery(DELIVERS)?;
     paced.trial.load(BLAST)?;
     for time in 0..order.times {
-        let restarts = match time % 10 {
-            0 => {
-                paced.trial.publish_some(BLAST)?;
-                None
+        match time % 10 {
+            0 => paced.trial.publish_some(BLAST)?,
+            3 => paced.route(&suppresses),
+            6 => paced.trial.scene.write_policy(POLICY),
+            4 | 7 => paced.route(&waits),
+            restarts @ (2 | 5 | 8) => {
+                drop(delivery);
+                // All that waited was approved at once when the route was removed.
+                delivery = paced.delivery(if restarts == 8 { ENOUGH } else { DELIVERS })?;
             }
-            3 => {
-                paced.route(&suppresses);
-                None
-            }
-            6 => {
-                paced.trial.scene.write_policy(POLICY);
-                None
-            }
-            4 | 7 => {
-                paced.route(&waits);
-                None
-            }
-            2 | 5 => Some(DELIVERS),
-            // All that waited was approved at once when the route was removed.
-            8 => Some(ENOUGH),
-            _ => None,
-        };
-        if let Some(per_s) = restarts {
-            drop(delivery);
-            delivery = paced.delivery(per_s)?;
+            _ => {}
         }
         let place = time % NAMES.len();
         let length = paced.trial.some_time(200, 5_000);

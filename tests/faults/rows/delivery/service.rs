@@ -2,7 +2,7 @@
 
 use std::{
     sync::mpsc::{RecvTimeoutError, Sender, channel},
-    thread::{Builder, JoinHandle},
+    thread::Builder,
     time::Duration,
 };
 
@@ -15,8 +15,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Renews its registration until it is dropped: then it says nothing any more, like a process that died.
 pub struct Instance {
-    dies: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _lives: Sender<()>,
 }
 
 impl Instance {
@@ -26,26 +25,19 @@ impl Instance {
         let interval_ms = INTERVAL.as_millis();
         let body =
             json!({"capacity_per_s": per_s, "concurrency": 100, "timeout_ms": 600_000, "interval_ms": interval_ms});
-        let (dies, death) = channel();
+        let (lives, death) = channel::<()>();
         let renew = move || -> Result<()> {
             let (status, answer) = http::send("PUT", &url, &body)?;
             ensure!(status == 200, "{status}: {answer}");
             Ok(())
         };
         renew()?;
-        let thread = Builder::new().name("instance".to_owned()).spawn(move || {
+        Builder::new().name("instance".to_owned()).spawn(move || {
             while death.recv_timeout(INTERVAL / 2) == Err(RecvTimeoutError::Timeout) {
                 // One that is refused is sent again with the next interval, as a service would.
                 let _ = renew();
             }
         })?;
-        Ok(Self { dies: Some(dies), thread: Some(thread) })
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        drop(self.dies.take());
-        let _ = self.thread.take().map(JoinHandle::join);
+        Ok(Self { _lives: lives })
     }
 }
