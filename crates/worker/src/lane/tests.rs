@@ -27,11 +27,9 @@ use weir_core::{
     basis::{
         clocks::{Append, WrongClock},
         current::Current,
-        document::Format,
         time::Time,
     },
     batch::record::{Destination, Job, NoHeaders, Progress, ReadBefore, RecordView},
-    decision::verdict::Counts,
     deferral::wheel::Wheel,
     history::{
         admit::AdmitBatch,
@@ -40,11 +38,11 @@ use weir_core::{
     },
     limit::{
         HeldLimits,
-        budget::{Budget, BudgetId, ledger::EmbeddedLedger},
-        pressure::{Pressure, PressureRule},
-        route::{Route, routes::Routes},
+        budget::{BudgetId, ledger::EmbeddedLedger},
+        pressure::Pressure,
+        route::routes::Routes,
     },
-    policy::{Bypass, OnUnavailable, Policy, file::parse_policy},
+    policy::Policy,
     ports::{CommitError, CommitTimes, GroupEvent, Settled, SourceError, StoreError},
     segment::{SegmentSet, UserIdKind, UserIds},
 };
@@ -59,6 +57,7 @@ use crate::{
     },
     observer::tests::TestObserver,
     share::AskedTurns,
+    tests::parsed_policy,
 };
 
 const RECORDS: i64 = 200;
@@ -107,8 +106,9 @@ struct World {
     at_polls: BTreeMap<usize, Happens>,
     /// Where the partition ends, behind offsets without a record: it shows once all records are committed.
     end: Option<i64>,
-    /// What the policy says of shards that are away, and from when on.
-    on_unavailable: Vec<OnUnavailable>,
+    /// What the policy says beside its cap.
+    rules: String,
+    /// From when on it says what becomes of intents of shards that are away.
     unavailable_after: Option<Duration>,
     deferred_bytes: usize,
     deferred_shards: Arc<DeferredShards>,
@@ -120,23 +120,19 @@ struct World {
     read_before: Option<i64>,
     expires_at: Option<&'static str>,
     ledger: Arc<RwLock<unavailable::Ledger>>,
-    /// What the policy says of caps.
-    bypass: Vec<Bypass>,
-    /// The budgets of the policy, and who grants their tokens; `None`: anyone.
-    budgets: Vec<Budget>,
+    /// Who grants the tokens of budgets; `None`: anyone.
     tokens: Option<EmbeddedLedger>,
     /// Whether they do not answer.
     tokens_away: Arc<AtomicBool>,
-    /// The routes of the policy, and their permits.
-    routes: Vec<Route>,
+    /// The permits of routes.
     permits: Option<Arc<Routes>>,
-    /// From which offset read on the policy has other routes, and these.
-    edit: Option<(i64, Vec<Route>)>,
+    /// From which offset read on the policy has other rules, and these.
+    edit: Option<(i64, String)>,
     /// The policy and the segments in force, where a test brings its own.
     policy: Option<Arc<Current<Policy>>>,
     segments: Option<Arc<Current<SegmentSet>>>,
-    /// How many users the policy says may be active, and who is.
-    pressed: Option<(PressureRule, Arc<Pressure>)>,
+    /// Who is active, where the policy says how many may be.
+    pressed: Option<Arc<Pressure>>,
     /// Where turns are asked for, and whether nobody takes them.
     turns: AskedTurns,
     no_turns: bool,
@@ -275,9 +271,8 @@ impl Source for FakeSource {
             }
         }
         let position = world.position;
-        if let Some((_, routes)) = world.edit.take_if(|(at, _)| position >= *at) {
-            let policy = world.policy.as_ref().unwrap();
-            policy.replace(Arc::new(Policy { routes, ..Policy::clone(&policy.get()) }));
+        if let Some((_, rules)) = world.edit.take_if(|(at, _)| position >= *at) {
+            world.policy.as_ref().unwrap().replace(policy_with(&rules));
         }
         batch.1.clone_from(&world.appends);
         if world.committed == world.end.unwrap_or(RECORDS) {
@@ -420,10 +415,12 @@ impl Sink<Batch, ()> for FakeSink {
     }
 }
 
-/// A store of so many shards that answers so, and says so which shards are back. It is told of no send after the fact.
+/// A store of so many shards that answers so, or is asked so and never answers, and says so which shards are back. It is told of no send after
+/// the fact.
 struct TestStore<A, W> {
     shards: u16,
     answer: A,
+    hangs: bool,
     watch: W,
 }
 
@@ -433,7 +430,8 @@ where
     W: FnMut(&BTreeSet<u16>) -> Vec<u16> + Send,
 {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        (self.answer)(batch, answers)
+        let answered = (self.answer)(batch, answers);
+        if self.hangs { std::future::pending().await } else { answered }
     }
 
     fn shards(&self) -> u16 {
@@ -466,7 +464,16 @@ fn watched(
     answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send,
     watch: impl FnMut(&BTreeSet<u16>) -> Vec<u16> + Send,
 ) -> impl Store {
-    TestStore { shards, answer, watch }
+    TestStore { shards, answer, hangs: false, watch }
+}
+
+/// A store that never answers, and what happens when it is asked.
+fn hanging(mut asked: impl FnMut(&AdmitBatch<'_>) + Send) -> impl Store {
+    let answer = move |batch: &AdmitBatch<'_>, _: &mut [Option<Answer>]| {
+        asked(batch);
+        Ok(())
+    };
+    TestStore { shards: 1, answer, hangs: true, watch: never_given_up }
 }
 
 /// Does not answer so many calls before each one that it answers.
@@ -545,32 +552,26 @@ impl<C: Clock, F: Fn() + Send + Sync> Clock for AfterWait<C, F> {
         self.0.sleep(wait).await;
         (self.1)();
     }
+
+    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
+        self.0.time_to_decide(appends)
+    }
+}
+
+/// A policy of one a day, with these rules.
+fn policy_with(rules: &str) -> Arc<Policy> {
+    let caps = "[{ name = \"daily\", limit = 1, window = \"24h\" }]";
+    let policy = parsed_policy(&format!("version = \"test\"\ndefault = {{ caps = {caps} }}\n{rules}"));
+    Arc::new(Policy { defer_max_ms: 0, ..policy })
 }
 
 fn decider(world: &World) -> Decider {
-    let World { on_unavailable, wheel, bypass, budgets, routes, permits, pressed, .. } = world;
-    let text = "version = \"test\"\ndefault = { caps = [{ name = \"daily\", limit = 1, window = \"24h\" }] }\n";
-    let policy = Policy {
-        bypass: bypass.clone(),
-        on_unavailable: on_unavailable.clone(),
-        pressure: pressed.as_ref().map(|(rule, _)| rule.clone()),
-        budgets: budgets.clone(),
-        routes: routes.clone(),
-        defer_max_ms: 0,
-        ..parse_policy("p.toml", text, Format::Toml, 172_800_000).unwrap()
-    };
+    let World { rules, wheel, permits, pressed, .. } = world;
     let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
     let segments = world.segments.clone().unwrap_or_else(|| Current::new(Arc::new(set)));
-    let policy = world.policy.clone().unwrap_or_else(|| Current::new(Arc::new(policy)));
-    Decider {
-        wheel: *wheel,
-        held: HeldLimits {
-            pressure: pressed.as_ref().map(|(_, pressure)| Arc::clone(pressure)),
-            routes: permits.clone(),
-            ..HeldLimits::default()
-        },
-        ..Decider::new("intents", segments, policy)
-    }
+    let policy = world.policy.clone().unwrap_or_else(|| Current::new(policy_with(rules)));
+    let held = HeldLimits { pressure: pressed.clone(), routes: permits.clone(), ..HeldLimits::default() };
+    Decider { wheel: *wheel, held, ..Decider::new("intents", segments, policy) }
 }
 
 /// How a lane has ended, and the world then.

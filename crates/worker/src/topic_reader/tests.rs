@@ -4,7 +4,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use tokio::time::timeout;
 use weir_core::{
-    batch::record::{Job, NoHeaders, Progress, ReadBefore, RecordView},
+    batch::record::{Job, Progress, ReadBefore, RecordView},
     ports::{CommitError, GroupEvent, Settled, SourceError},
 };
 
@@ -12,6 +12,7 @@ use super::*;
 use crate::{
     clock::tests::VirtualClock,
     observer::{BesideTopic, tests::TestObserver},
+    tests::{Row, Rows},
 };
 
 const RECORDS: i64 = 10;
@@ -43,29 +44,6 @@ impl World {
 
 type Shared = Rc<RefCell<World>>;
 
-/// The offsets of its records.
-#[derive(Default)]
-struct Batch(Vec<i64>);
-
-impl Records for Batch {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        let offset = self.0[index];
-        RecordView {
-            key: None,
-            value: None,
-            partition: 0,
-            offset,
-            timestamp: None,
-            headers: &NoHeaders,
-            deferral: None,
-        }
-    }
-}
-
 struct FakeSource {
     world: Shared,
     starts: Vec<Progress>,
@@ -74,14 +52,14 @@ struct FakeSource {
 }
 
 impl Source for FakeSource {
-    type Batch = Batch;
+    type Batch = Rows;
     type Membership = ();
 
-    fn batch(&self) -> Batch {
-        Batch::default()
+    fn batch(&self) -> Rows {
+        Rows::default()
     }
 
-    async fn poll(&mut self, batch: &mut Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+    async fn poll(&mut self, batch: &mut Rows, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
         if self.world.borrow().position >= RECORDS {
             self.clock.sleep(wait).await;
         }
@@ -102,7 +80,7 @@ impl Source for FakeSource {
         }
         let most = if world.reads_one { max.min(1) } else { max };
         while batch.len() < most && world.position < RECORDS {
-            batch.0.push(world.position);
+            batch.0.push(Row { offset: world.position, ..Row::default() });
             world.position += 1;
         }
         Ok(None)
@@ -120,7 +98,7 @@ impl Source for FakeSource {
         Ok(())
     }
 
-    async fn put_back(&mut self, _: &mut Batch, _: &[(i32, i64)]) -> Result<(), SourceError> {
+    async fn put_back(&mut self, _: &mut Rows, _: &[(i32, i64)]) -> Result<(), SourceError> {
         unreachable!("a reader puts nothing back")
     }
 
@@ -156,10 +134,10 @@ impl Source for FakeSource {
     }
 }
 
-struct FakeSink(Shared, Option<Job<Batch, ()>>, VirtualClock);
+struct FakeSink(Shared, Option<Job<Rows, ()>>, VirtualClock);
 
-impl Sink<Batch, ()> for FakeSink {
-    fn submit(&mut self, job: Job<Batch, ()>) {
+impl Sink<Rows, ()> for FakeSink {
+    fn submit(&mut self, job: Job<Rows, ()>) {
         self.1 = Some(job);
     }
 

@@ -1,19 +1,18 @@
 //! The places by which users come in.
 
-use weir_core::{intent::class::Filter, limit::pressure::PressureState, policy::Action};
+use weir_core::limit::pressure::PressureState;
 
 use super::*;
 
 /// A world whose policy has pressure, with so many places of a thousand, and until when these are usable.
 fn with_places(places: u64, usable_until: Duration) -> (World, Arc<PressureState>) {
-    let (filter, action) = (Filter::default(), Action::Suppress);
-    let rule = PressureRule { max_active_users: 1_000, window_minutes: 30, filter, action };
+    let rules = "[pressure]\nmax_active_users = 1000\nwindow = \"30m\"\naction = \"suppress\"\n".to_owned();
     let (pressure, _inbox) = Pressure::new();
-    let state = Arc::new(PressureState::new(&rule));
+    let state = Arc::new(PressureState::new(policy_with(&rules).pressure.as_ref().unwrap()));
     state.places.add(places);
     state.places.renew(usable_until);
     pressure.replace(Some(Arc::clone(&state)));
-    (World { pressed: Some((rule, pressure)), ..World::default() }, state)
+    (World { rules, pressed: Some(pressure), ..World::default() }, state)
 }
 
 /// A world whose policy has pressure that denies nobody.
