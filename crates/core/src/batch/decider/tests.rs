@@ -13,7 +13,8 @@ use crate::{
     basis::shard::UserHash,
     batch::{
         output::Grounds,
-        record::{NoHeaders, ReadBefore},
+        record::ReadBefore,
+        tests::{Row, Rows},
     },
     decision::{
         decision_header,
@@ -201,20 +202,6 @@ fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
     assert_eq!(to_defer("goes", Some(hour_ms)), None);
 }
 
-/// Values, at the offsets of their places.
-struct Values(Vec<String>);
-
-impl Records for Values {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        let (value, offset) = (Some(self.0[index].as_bytes()), i64::try_from(index).unwrap());
-        RecordView { key: None, value, partition: 0, offset, timestamp: None, headers: &NoHeaders, deferral: None }
-    }
-}
-
 #[test]
 fn a_batch_of_more_budgets_than_two_bytes_count_takes_from_those_of_each_campaign() {
     const CAMPAIGNS: usize = 300;
@@ -223,7 +210,7 @@ fn a_batch_of_more_budgets_than_two_bytes_count_takes_from_those_of_each_campaig
         .collect();
     let decider = decider(&each);
     let intent = |n: usize| format!(r#"{{"id":"{n}","user_id":{n},"campaign":"{n}"}}"#);
-    let records = Values((0..CAMPAIGNS).map(intent).collect());
+    let records = Rows::of((0..CAMPAIGNS).map(intent));
     let decoded = decider.decode(&records);
     let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
     let claim = gated.claim().unwrap();
