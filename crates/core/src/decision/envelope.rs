@@ -222,12 +222,8 @@ mod tests {
         let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Cap(per_day), eligible_at: None });
         let text = shown(verdict, r#"{"id":"i-1","user_id":42}"#);
         assert!(text.contains(r#""cap":{"name":"daily","limit":2,"per":"day","used":2},"eligible_at":null"#), "{text}");
-    }
 
-    #[test]
-    fn an_envelope_names_the_budget_that_is_spent() {
         let budget = DenyingBudget { name: "spring", limit: 1_000_000_000_000_000, used: 999_999_999_999_999 };
-        let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
         let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Budget(budget), eligible_at });
         let text = shown(verdict, r#"{"id":"i-1","user_id":42}"#);
         let shown =

@@ -444,12 +444,7 @@ proptest! {
         steps in prop::collection::vec((-HOUR_MS..5 * HOUR_MS, 0..5_usize), 1..60),
     ) {
         let zones = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York", "Asia/Kathmandu"].map(zone);
-        let cap = |name: &str, window| Cap { name: name.into(), limit: 1, window, filter: Arc::default(), scope: Scope::Every, action: Action::Suppress };
-        let caps = vec![
-            cap("day", CapWindow::Per(Period::Day)),
-            cap("month", CapWindow::Per(Period::Month)),
-            cap("hours", CapWindow::Sliding { length_ms: HOUR_MS, text: "1h".into() }),
-        ];
+        let caps = vec![per("day", 1, Period::Day), per("month", 1, Period::Month), sliding("hours", 1, 1)];
         let policy = Arc::new(Policy {
             timezone: zones[0].clone(),
             default: Arc::new(Caps::Limited(caps)),

@@ -2,8 +2,6 @@
 
 mod again;
 mod clock;
-mod lost;
-mod paced;
 mod pressure;
 mod routes;
 mod tokens;
@@ -755,4 +753,33 @@ fn a_stop_is_heard_while_a_commit_or_the_recovery_of_the_producer_hangs() {
         assert!(world.polls > 1, "the group was served meanwhile");
         assert!(world.visible.is_empty());
     }
+}
+
+#[test]
+fn a_batch_is_open_for_what_its_commit_is_expected_to_leave_of_the_interval() {
+    let times = CommitTimes { flush: Duration::from_secs(3), commit: Duration::from_secs(1), ..CommitTimes::default() };
+    let world = done(run(World { commit_interval: Duration::from_secs(10), times, ..World::default() }));
+    let (first, last) = (world.fills[0], world.fills[world.fills.len() - 1]);
+    assert!(first > Duration::from_secs(9), "nothing is known of commits yet: {first:?}");
+    assert!((5..=6).contains(&last.as_secs()), "four seconds of ten are expected to be taken: {last:?}");
+}
+
+/// All is asked again.
+#[test]
+fn answers_of_before_a_loss_are_void() {
+    let (mut losses, mut asked_anew) = (3, 0);
+    // Answers half and says that the rest lost its history; then wants to be asked for everything.
+    let lossy = store(|batch, answers| {
+        assert!(answers.iter().all(Option::is_none), "an answer of before the loss is kept");
+        if losses > 0 {
+            losses -= 1;
+            fill(&mut answers[..batch.requests.len() / 2], batch.now);
+            return Err(has_lost_its_history());
+        }
+        asked_anew += 1;
+        fill(answers, batch.now);
+        Ok(())
+    });
+    done(run_with(lossy, World::default()));
+    assert!(asked_anew > 0);
 }

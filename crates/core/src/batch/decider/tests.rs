@@ -26,7 +26,7 @@ use crate::{
     limit::{
         budget::{
             lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Outcome, Owed, Settling, Ticket, Unspent},
-            ledger::{CountId, TakeAnswer},
+            ledger::TakeAnswer,
         },
         pressure::Pressure,
         route::routes::Routes,
@@ -135,9 +135,8 @@ fn granted(claim: &Claim, tokens: u64) -> Answers {
     let (mut leases, passed) = (Leases::new(10, 1), claim.judged_at);
     assert_eq!(leases.claim(Ticket(0), claim, passed), Claimed::Pending);
     let call = leases.due(passed).turns.remove(0).call;
-    let (free_in_ms, counted_for_ms, count_id) = (Some(0), 1_000, CountId::default());
-    let (granted, used, leased) = (tokens, tokens, tokens);
-    let answer = TakeAnswer { granted, used, leased, bucket: 0, free_in_ms, counted_for_ms, count_id };
+    let (granted, used, leased, free_in_ms) = (tokens, tokens, tokens, Some(0));
+    let answer = TakeAnswer { granted, used, leased, free_in_ms, counted_for_ms: 1_000, ..TakeAnswer::default() };
     leases.answered(call, Ok(answer), passed, passed);
     match leases.claim(Ticket(0), claim, passed) {
         Claimed::Answered(answers) => answers,

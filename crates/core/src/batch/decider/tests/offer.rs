@@ -41,8 +41,7 @@ fn answers(claim: &Claim, left: u64) -> Answers {
     for granted in [left, 0] {
         // What it has granted is asked for once more where it is far too little.
         let Some(call) = leases.due(PASSED).turns.pop().map(|turn| turn.call) else { break };
-        let (free_in_ms, counted_for_ms, count_id) = (None, 1_000, CountId(1));
-        let answer = TakeAnswer { granted, used: left, leased: left, bucket: 0, free_in_ms, counted_for_ms, count_id };
+        let answer = TakeAnswer { granted, used: left, leased: left, counted_for_ms: 1_000, ..TakeAnswer::default() };
         leases.answered(call, Ok(answer), PASSED, PASSED);
     }
     match leases.claim(Ticket(0), claim, PASSED) {
