@@ -18,7 +18,6 @@ pub(crate) fn policy(rules: &str) -> Policy {
 }
 
 /// A record without key, value and headers.
-#[derive(Default)]
 pub(crate) struct Row {
     pub(crate) partition: i32,
     pub(crate) offset: i64,
@@ -26,7 +25,6 @@ pub(crate) struct Row {
     pub(crate) deferral: Option<Deferral>,
 }
 
-#[derive(Default)]
 pub(crate) struct Rows(pub(crate) Vec<Row>);
 
 impl Records for Rows {

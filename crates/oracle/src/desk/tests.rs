@@ -91,47 +91,6 @@ fn an_id_is_a_holder_and_a_number() {
 }
 
 #[tokio::test]
-async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_hangs() {
-    let (ahead, hangs) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicBool::new(false)));
-    let later = Arc::clone(&ahead);
-    let services = EmbeddedServices::new("x", move || SystemClock.now().plus(later.load(Ordering::Relaxed)));
-    let (one, other) = (task(&services, "one", &hangs), task(&services, "other", &hangs));
-    let email = name("email");
-    let unknown = one.ask(&email).await;
-    assert!(matches!(unknown, Admission::NoInstances(10..=15)), "{unknown:?}");
-    let registration =
-        Registration { capacity_per_s: 100, concurrency: 2, timeout_ms: 60_000, network_ms: 50, interval_ms: 10_000 };
-    one.register(&email, name("i"), Some(registration)).await.unwrap();
-    let starting = one.ask(&email).await;
-    assert!(matches!(starting, Admission::Denied(Denial::Starting, 4..)), "{starting:?}");
-    // The service is known long enough: its shares grow.
-    ahead.store(5_000, Ordering::Relaxed);
-    let mut ids = Vec::new();
-    let begun = tokio::time::Instant::now();
-    while ids.len() < 2 {
-        assert!(begun.elapsed() < DEADLINE, "{} permits", ids.len());
-        if let Admission::Given { id, timeout_ms: 60_000 } = one.ask(&email).await {
-            ids.push(id);
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    assert!(matches!(one.ask(&email).await, Admission::Denied(Denial::Concurrency, _)));
-    assert_eq!(one.end(&email, ids[0].clone(), Some(5)).await, Ended::Now);
-    assert_eq!(one.end(&email, ids[0].clone(), Some(5)).await, Ended::Before);
-    assert_eq!(other.end(&email, ids[1].clone(), None).await, Ended::HandedOn);
-    while one.states().await[0].outstanding > 0 {
-        assert!(begun.elapsed() < DEADLINE, "permits are outstanding");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    assert_eq!(one.look(&email).await.unwrap().unwrap().instances.len(), 1);
-    assert!(one.register(&email, name("i"), None).await.unwrap().taken);
-
-    hangs.store(true, Ordering::Relaxed);
-    assert_eq!(one.ask(&name("new")).await, Admission::Denied(Denial::NoLease, 1));
-    assert!(matches!(one.look(&email).await, Err(StoreError::Temporary(_))));
-}
-
-#[tokio::test]
 async fn however_many_look_at_services_others_are_registered() {
     let services = EmbeddedServices::new("x", || SystemClock.now());
     let desk = task(&services, "one", &Arc::new(AtomicBool::new(true)));

@@ -1,4 +1,4 @@
-//! The lane against fake ends: what it promises whatever fails, and in which order it does things.
+//! The lane against fake ends: what it promises whatever fails, and in which order it does things. Readers of topics have the same ends.
 
 mod again;
 mod clock;
@@ -58,14 +58,16 @@ use crate::{
     tests::parsed_policy,
 };
 
-const RECORDS: i64 = 200;
+pub(crate) const RECORDS: i64 = 200;
 const BATCH: usize = 7;
 
 /// Kafka, as far as a lane sees it: one partition, and what is committed.
 #[derive(Default)]
-struct World {
+pub(crate) struct World {
     position: i64,
     committed: i64,
+    /// The same of each commit.
+    pub(crate) progress: Vec<i64>,
     in_flight: bool,
     assigned: bool,
     pending: Option<GroupEvent>,
@@ -73,7 +75,7 @@ struct World {
     is_asleep: bool,
     /// The offsets whose outputs are visible.
     visible: Vec<i64>,
-    polls: usize,
+    pub(crate) polls: usize,
     /// Every so many polls all partitions are revoked, and given back with the next one.
     revoke_every: Option<usize>,
     /// What becomes of the next commits; when empty they succeed.
@@ -86,7 +88,7 @@ struct World {
     recovers_at: Option<Duration>,
     trace: Vec<&'static str>,
     /// Each poll finds one record, and a commit is waited for this often until it is done.
-    trickle: Option<usize>,
+    pub(crate) trickle: Option<usize>,
     /// How often the commit in flight has been waited for.
     waits: usize,
     /// How large the committed batches are.
@@ -101,9 +103,14 @@ struct World {
     /// What the group changes, it takes back at once.
     takes_back: bool,
     /// What happens at polls of these numbers, from 1.
-    at_polls: BTreeMap<usize, Happens>,
-    /// Where the partition ends, behind offsets without a record: it shows once all records are committed.
+    pub(crate) at_polls: BTreeMap<usize, Happens>,
+    /// Where the partition ends, behind offsets without a record: it shows once all records are committed; of a topic beside the intents, once
+    /// they are read.
     end: Option<i64>,
+    /// It is one of a topic beside the intents, on which another record is published with each poll.
+    is_topic: bool,
+    /// Another one has the producer's id, and no broker answers the consumer.
+    pub(crate) is_fenced: bool,
     /// What the policy says beside its cap.
     rules: String,
     /// From when on it says what becomes of intents of shards that are away.
@@ -138,19 +145,19 @@ struct World {
     settled: Vec<(Option<GroupEvent>, u64, u64)>,
     /// What the lane reads; `None`: the intents.
     task: Option<Task>,
-    stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
     tracer: Option<Arc<dyn Tracer>>,
-    observer: Arc<TestObserver>,
+    pub(crate) observer: Arc<TestObserver>,
     /// For how long the process is suspended when its lane has read its first records.
     suspended: Option<Duration>,
     /// What other tasks of the process do when it wakes, before its lane goes on.
     others_wake: Option<Box<dyn FnOnce()>>,
     /// For lanes whose waits take no time.
-    clock: VirtualClock,
+    pub(crate) clock: VirtualClock,
 }
 
 #[derive(Clone, Copy)]
-enum Happens {
+pub(crate) enum Happens {
     /// This change of partitions is pending from now on; `None`: none is.
     Change(Option<GroupEvent>),
     /// The lane is told to stop.
@@ -169,10 +176,10 @@ enum Fate {
     Hangs,
 }
 
-type Shared = Rc<RefCell<World>>;
+pub(crate) type Shared = Rc<RefCell<World>>;
 
 #[derive(Default)]
-struct Batch(Vec<(i64, String)>, Vec<Append>);
+pub(crate) struct Batch(Vec<(i64, String)>, Vec<Append>);
 
 impl Records for Batch {
     fn len(&self) -> usize {
@@ -191,7 +198,7 @@ impl Records for Batch {
     }
 }
 
-struct FakeSource(Shared, Vec<Progress>, Instant);
+pub(crate) struct FakeSource(Shared, Vec<Progress>, Instant);
 
 /// How long a lane may run.
 const LANE_DEADLINE: Duration = Duration::from_secs(150);
@@ -233,6 +240,9 @@ impl Source for FakeSource {
             world.pending = Some(GroupEvent::Assigned);
         }
         world.polls += 1;
+        if world.is_fenced {
+            return Err(SourceError::Temporary("no broker answers".to_owned()));
+        }
         let polls = world.polls;
         match world.at_polls.remove(&polls) {
             Some(Happens::Change(event)) => world.pending = event,
@@ -325,7 +335,8 @@ impl Source for FakeSource {
 
     fn ends_read(&self) -> Vec<Progress> {
         let world = self.0.borrow();
-        let end = world.end.filter(|_| world.committed >= RECORDS);
+        let shows_from = if world.is_topic { world.position } else { world.committed };
+        let end = world.end.filter(|_| shows_from >= RECORDS);
         end.into_iter().map(|next_offset| Progress { partition: 0, next_offset }).collect()
     }
 
@@ -337,11 +348,13 @@ impl Source for FakeSource {
     }
 
     fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
-        done.iter().map(|(&partition, next)| (partition, RECORDS - next)).collect()
+        let world = self.0.borrow();
+        let published = if world.is_topic { RECORDS + i64::try_from(world.polls).unwrap() } else { RECORDS };
+        done.iter().map(|(&partition, next)| (partition, published - next)).collect()
     }
 }
 
-struct FakeSink(Shared, Option<Job<Batch, ()>>, bool);
+pub(crate) struct FakeSink(Shared, Option<Job<Batch, ()>>, bool);
 
 impl Sink<Batch, ()> for FakeSink {
     fn submit(&mut self, job: Job<Batch, ()>) {
@@ -365,13 +378,19 @@ impl Sink<Batch, ()> for FakeSink {
             clock.sleep(wait.min(Duration::from_millis(10))).await;
             return Settled::Busy;
         }
-        let mut world = self.0.borrow_mut();
-        world.had_deferred = !world.deferred_shards.is_empty();
-        if self.1.is_some() && world.trickle.is_some_and(|waits| world.waits < waits) {
-            world.waits += 1;
+        let is_busy = {
+            let mut world = self.0.borrow_mut();
+            world.had_deferred = !world.deferred_shards.is_empty();
+            let is_busy = self.1.is_some() && world.trickle.is_some_and(|waits| world.waits < waits);
+            world.waits = if is_busy { world.waits + 1 } else { 0 };
+            is_busy
+        };
+        if is_busy {
+            let clock = self.0.borrow().clock.clone();
+            clock.sleep(wait).await;
             return Settled::Busy;
         }
-        world.waits = 0;
+        let mut world = self.0.borrow_mut();
         let Some(job) = self.1.take() else { return Settled::Idle };
         world.in_flight = false;
         world.sizes.push(job.records.len());
@@ -381,11 +400,14 @@ impl Sink<Batch, ()> for FakeSink {
             let follows = job.records.0.first().is_none_or(|(offset, _)| *offset == world.committed);
             assert!(follows, "batches follow each other without a gap");
             let (expires, pressed) = (world.expires_at.is_some(), world.pressed.is_some());
-            assert!(away || expires || pressed || job.outputs.iter().all(|output| output.to == Destination::APPROVED));
+            let is_any = away || expires || pressed || world.is_topic;
+            assert!(is_any || job.outputs.iter().all(|output| output.to == Destination::APPROVED));
             world.ledger.write().unwrap().note(&job);
             let done = job.outputs.iter().zip(&job.records.0).filter(|(output, _)| output.to != Destination::Nowhere);
             world.visible.extend(done.map(|(_, (offset, _))| *offset));
-            world.committed = job.progress[0].next_offset;
+            let next_offset = job.progress[0].next_offset;
+            world.committed = next_offset;
+            world.progress.push(next_offset);
         }
         match fate {
             None => Settled::Committed(world.times),
@@ -399,6 +421,9 @@ impl Sink<Batch, ()> for FakeSink {
     }
 
     async fn recover(&mut self) -> Result<(), CommitError> {
+        if self.0.borrow().is_fenced {
+            return Err(CommitError::Fenced("fenced".to_owned()));
+        }
         let is_first = !self.0.borrow().trace.contains(&"recover");
         self.0.borrow_mut().trace.push("recover");
         let (passed, recovers_at) = (self.0.borrow().clock.passed(), self.0.borrow().recovers_at);
@@ -411,6 +436,19 @@ impl Sink<Batch, ()> for FakeSink {
         self.2 = true;
         Ok(())
     }
+}
+
+/// The ends in this world.
+pub(crate) fn ends(world: World) -> (Shared, FakeSource, FakeSink) {
+    let world = Rc::new(RefCell::new(world));
+    let source = FakeSource(Rc::clone(&world), Vec::new(), Instant::now());
+    let sink = FakeSink(Rc::clone(&world), None, false);
+    (world, source, sink)
+}
+
+/// A topic beside the intents.
+pub(crate) fn of_topic() -> World {
+    World { end: Some(RECORDS), is_topic: true, ..World::default() }
 }
 
 /// A store of so many shards that answers so, or is asked so and never answers, and says so which shards are back. It is told of no send after
@@ -600,7 +638,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let task = world.task.unwrap_or(Task::Intents);
-    let world: Shared = Rc::new(RefCell::new(world));
+    let (world, source, sink) = ends(world);
     let ledger = world.borrow().tokens.clone().unwrap_or_else(|| EmbeddedLedger::new("only", || SystemClock.now()));
     let tokens = Tokens { ledger, are_away: Arc::clone(&world.borrow().tokens_away) };
     let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, Arc::new(TestObserver::default()));
@@ -610,8 +648,8 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
         runtime.spawn(take_turns(turns.clone()));
     }
     let mut lane = Lane {
-        source: FakeSource(Rc::clone(&world), Vec::new(), Instant::now()),
-        sink: FakeSink(Rc::clone(&world), None, false),
+        source,
+        sink,
         store,
         clock,
         task,
