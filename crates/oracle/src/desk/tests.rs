@@ -1,20 +1,20 @@
-//! The task on services in memory.
+//! The task on services that never answer.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use weir_core::{
-    limit::share::TurnNumber,
-    ports::{Clock as _, Share},
-};
+use weir_core::{limit::share::TurnNumber, ports::Share};
 use weir_worker::clock::SystemClock;
 
 use super::*;
 use crate::{
     observer::{AdmissionEvent, AdmissionObserver},
-    service::{EmbeddedServices, ServiceShares, Services, ShareReply, ShareTurn},
+    service::{ServiceShares, Services, ShareReply, ShareTurn},
 };
 
 /// How long a test may wait.
@@ -32,53 +32,27 @@ impl AdmissionObserver for Unobserved {
     fn set_outstanding(&self, _: usize) {}
 }
 
-/// Services that may hang.
-#[derive(Clone)]
-struct Connection(EmbeddedServices, Arc<AtomicBool>);
+struct Silent;
 
-impl Connection {
-    async fn wait(&self) {
-        if self.1.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
+impl Share<ServiceShares> for Silent {
+    async fn turn(&mut self, _: &ServiceName, _: TurnNumber, _: &ShareTurn) -> Result<ShareReply, StoreError> {
+        pending().await
     }
 }
 
-impl Share<ServiceShares> for Connection {
-    async fn turn(
-        &mut self,
-        service: &ServiceName,
-        number: TurnNumber,
-        turn: &ShareTurn,
-    ) -> Result<ShareReply, StoreError> {
-        self.wait().await;
-        self.0.turn(service, number, turn).await
-    }
-}
-
-impl Services for Connection {
+impl Services for Silent {
     async fn register(
         &mut self,
-        service: &ServiceName,
-        instance: &ServiceName,
-        registration: Option<&Registration>,
+        _: &ServiceName,
+        _: &ServiceName,
+        _: Option<&Registration>,
     ) -> Result<Registered, StoreError> {
-        self.wait().await;
-        self.0.register(service, instance, registration).await
+        pending().await
     }
 
-    async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
-        self.wait().await;
-        self.0.look(service).await
+    async fn look(&mut self, _: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
+        pending().await
     }
-}
-
-/// A task on these services, as this holder.
-fn task(services: &EmbeddedServices, holder: &str, hangs: &Arc<AtomicBool>) -> ServiceDesk {
-    let connection = Connection(services.for_member(holder), Arc::clone(hangs));
-    let (keeper, desk) = ServiceKeeper::new(move || connection.clone(), holder, SystemClock, Arc::new(Unobserved));
-    tokio::spawn(keeper.run());
-    desk
 }
 
 #[test]
@@ -92,8 +66,8 @@ fn an_id_is_a_holder_and_a_number() {
 
 #[tokio::test]
 async fn however_many_look_at_services_others_are_registered() {
-    let services = EmbeddedServices::new("x", || SystemClock.now());
-    let desk = task(&services, "one", &Arc::new(AtomicBool::new(true)));
+    let (keeper, desk) = ServiceKeeper::new(|| Silent, "one", SystemClock, Arc::new(Unobserved));
+    tokio::spawn(keeper.run());
     let begun = Arc::new(AtomicUsize::new(0));
     for number in 0..200 {
         let (desk, begun) = (desk.clone(), Arc::clone(&begun));
