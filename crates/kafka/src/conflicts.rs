@@ -140,12 +140,7 @@ fn compared(options: &KafkaOptions, config: &ClientConfig, reason: &str) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{client::Delivery, tests::options, topics::asking};
-
-    fn with(delivery: Delivery, properties: &[(&str, &str)]) -> KafkaOptions {
-        let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        KafkaOptions { delivery, properties, ..options("weir", "0") }
-    }
+    use crate::{client::Delivery, tests::with, topics::asking};
 
     static OPEN_ID: [(&str, &str); 6] = [
         ("security.protocol", "SASL_PLAINTEXT"),
