@@ -154,6 +154,9 @@ pub(crate) struct World {
     others_wake: Option<Box<dyn FnOnce()>>,
     /// For lanes whose waits take no time.
     pub(crate) clock: VirtualClock,
+    /// The system's time moves on by waits alone, and how long the lane has taken by it.
+    is_paused: bool,
+    took: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -630,8 +633,10 @@ fn run_at_once(store: impl Store, world: World) -> Ended {
 
 /// The same, by this clock.
 fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let stop = world.stop.clone();
+    // What is paused may be ahead of the moment from which the clock of the process counts.
+    SystemClock.passed();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(world.is_paused).build();
+    let (runtime, stop) = (runtime.unwrap(), world.stop.clone());
     let (decider, tracer) = (decider(&world), world.tracer.clone());
     let metrics = Arc::<TestObserver>::clone(&world.observer);
     let world = World { policy: Some(Arc::clone(&decider.policy)), ..world };
@@ -669,10 +674,13 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
         tracer,
         status: Arc::default(),
     };
-    let end = runtime.block_on(lane.run());
+    let (end, took) = runtime.block_on(async {
+        let began_at = SystemClock.passed();
+        (lane.run().await, SystemClock.passed() - began_at)
+    });
     drop(lane);
     runtime.block_on(budgets.close());
-    (end, Rc::into_inner(world).unwrap().into_inner())
+    (end, World { took, ..Rc::into_inner(world).unwrap().into_inner() })
 }
 
 async fn take_turns(turns: AskedTurns) {
