@@ -108,12 +108,6 @@ fn what_is_out_of_the_ordinary_is_said() {
     says(&never, &["allow some sends now; of any channel, category and campaign never."]);
 }
 
-#[test]
-fn deferred_intents_are_said_to_be_elsewhere_where_there_can_be_any() {
-    let told = |may_defer| page(&user(), None, may_defer).contains("Deferred intents are not listed");
-    assert_eq!([told(true), told(false)], [true, false]);
-}
-
 /// A budget with so much left; one without anything never frees.
 fn budget(name: &str, left: Option<u64>) -> LimitView {
     let why = match left {
