@@ -15,7 +15,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc, RwLock,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -51,7 +51,7 @@ use crate::{
     budgets::BudgetKeeper,
     clock::{
         SystemClock,
-        tests::{VirtualClock, noon},
+        tests::{Noon, VirtualClock, noon},
     },
     observer::tests::TestObserver,
     share::AskedTurns,
@@ -555,24 +555,6 @@ fn record(recorded: &mut BTreeMap<u64, Time>, id: u64, now: Time) -> Answer {
     };
     recorded.insert(id, at);
     Answer { verdict, at, ahead: false }
-}
-
-/// So many milliseconds after noon. It passes as the system's clock does.
-#[derive(Clone, Default)]
-struct Noon(Arc<AtomicI64>);
-
-impl Clock for Noon {
-    fn now(&self) -> Time {
-        noon().plus(self.0.load(Ordering::Relaxed))
-    }
-
-    fn passed(&self) -> Duration {
-        SystemClock.passed()
-    }
-
-    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
-        SystemClock.sleep(wait)
-    }
 }
 
 /// A clock, and what happens when it has been waited for.

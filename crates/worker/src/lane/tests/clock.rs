@@ -1,6 +1,6 @@
 //! Nothing is decided by a clock that most other clocks contradict.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
 use weir_core::basis::clocks::{ClockAnswers, OtherClock};
 
