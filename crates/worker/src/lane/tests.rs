@@ -510,7 +510,7 @@ fn watched(
 fn hanging(mut asked: impl FnMut(&AdmitBatch<'_>) + Send) -> impl Store {
     let answer = move |batch: &AdmitBatch<'_>, _: &mut [Option<Answer>]| {
         asked(batch);
-        Ok(())
+        Ok::<(), StoreError>(())
     };
     TestStore { shards: 1, answer, hangs: true, watch: never_given_up }
 }
