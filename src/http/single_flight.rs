@@ -74,17 +74,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn equal_lookups_at_the_same_time_are_one_and_later_ones_are_new() {
-        let (flights, looked_up, gate) = (SingleFlight::default(), AtomicU32::new(0), Semaphore::new(0));
-        let get = |key: &'static str| flights.get(key, count(&looked_up, &gate));
-        let (a, b, other, ()) = tokio::join!(get("a"), get("a"), get("b"), async { gate.add_permits(2) });
-        assert_eq!((a, b, other), (1, 1, 2));
-        gate.add_permits(1);
-        assert_eq!(get("a").await, 3);
-        nothing_is_left(&flights);
-    }
-
-    #[tokio::test]
     async fn a_lookup_whose_owner_goes_is_done_by_another_and_nothing_stays_behind() {
         let (flights, looked_up, gate) = (SingleFlight::default(), AtomicU32::new(0), Semaphore::new(0));
         let get = || Box::pin(flights.get("a", count(&looked_up, &gate)));

@@ -56,7 +56,7 @@ fn answers(claim: &Claim, looked: &Looked) -> Answers {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::limit::budget::{BudgetId, SpanNow, lease::BudgetUse, ledger::CountId};
+    use weir_core::limit::budget::{BudgetId, SpanNow, lease::BudgetUse};
 
     use super::*;
 
@@ -76,10 +76,7 @@ mod tests {
             wants: (0..5).map(|set| Want { set, cost: 3 }).collect(),
             sets: wants.to_vec(),
         };
-        let answer = |free_in_ms| {
-            let (counted_for_ms, count_id) = (0, CountId::default());
-            Some(TakeAnswer { granted: 0, used: 9, leased: 0, bucket: 0, free_in_ms, counted_for_ms, count_id })
-        };
+        let answer = |free_in_ms| Some(TakeAnswer { used: 9, free_in_ms, ..TakeAnswer::default() });
         let looked = Looked {
             answers: vec![answer(Some(1_000)), answer(Some(2_000)), answer(None), answer(Some(0)), None],
             error: Some("a shard does not answer".to_owned()),

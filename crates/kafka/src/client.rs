@@ -337,7 +337,10 @@ pub fn not_made(error: &KafkaError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{properties::ALIASES, tests::options};
+    use crate::{
+        properties::ALIASES,
+        tests::{options, with},
+    };
 
     #[test]
     fn brokers_gather_for_a_part_of_the_commit_interval() {
@@ -351,14 +354,11 @@ mod tests {
     fn the_user_s_value_goes_before_weir_s_by_whichever_name_it_is_set() {
         let read = |config: &ClientConfig, name: &str| config.create_native_config().unwrap().get(name).unwrap();
         for delivery in [Delivery::ExactlyOnce, Delivery::AtLeastOnce] {
-            let with = |name: &str| {
-                let properties = [(name.to_owned(), "7777".to_owned())].into();
-                KafkaOptions { delivery, properties, ..options("weir", "0") }
-            };
             for real in ["fetch.message.max.bytes", "queue.buffering.max.ms", "message.timeout.ms"] {
                 let aliases = ALIASES.iter().filter(|(_, of)| *of == real).map(|(alias, _)| *alias);
                 for name in aliases.chain([real]) {
-                    let [consumer, producer] = [with(name).consumer(), with(name).producer(0)];
+                    let options = with(delivery, &[(name, "7777")]);
+                    let [consumer, producer] = [options.consumer(), options.producer(0)];
                     assert_eq!([&consumer, &producer].map(|config| read(config, real)), ["7777", "7777"], "{name}");
                     // They are set in no order.
                     for (alias, real) in ALIASES {
@@ -368,18 +368,14 @@ mod tests {
                     }
                 }
             }
-            let unset = KafkaOptions { delivery, ..options("weir", "0") };
-            let own = read(&unset.producer(0), "message.timeout.ms");
+            let own = read(&with(delivery, &[]).producer(0), "message.timeout.ms");
             assert_eq!(own, TRANSACTION_TIMEOUT.as_millis().to_string());
         }
     }
 
     #[test]
     fn an_offset_reset_is_read_as_librdkafka_reads_it() {
-        let read = |reset: &str| {
-            let properties = [("auto.offset.reset".to_owned(), reset.to_owned())].into();
-            KafkaOptions { properties, ..options("weir", "0") }.offset_reset()
-        };
+        let read = |reset| with(Delivery::ExactlyOnce, &[("auto.offset.reset", reset)]).offset_reset();
         assert_eq!(["latest", " Latest", "END"].map(read), [Some(OffsetReset::Latest); 3]);
         assert_eq!(["smallest", " EARLIEST"].map(read), [Some(OffsetReset::Earliest); 2]);
         assert_eq!(["error", "Error"].map(read), [Some(OffsetReset::Refuse); 2]);
@@ -400,18 +396,15 @@ mod tests {
 
     #[test]
     fn an_answer_may_inflate_to_twice_what_is_reckoned_and_readers_of_spans_fetch_for_the_least() {
-        let mut options = options("weir", "0");
-        let mut sizes = |fetch_bytes: Option<&str>| {
-            let set = fetch_bytes.map(|bytes| ("fetch.max.bytes".to_owned(), bytes.to_owned()));
-            options.properties = set.into_iter().collect();
+        let sizes = |set: &[(&str, &str)]| {
+            let options = with(Delivery::ExactlyOnce, set);
             (options.answer_bytes(), options.span_fetch_bytes())
         };
-        assert_eq!(sizes(None), (32 << 20, (32 << 20) / 10));
-        assert_eq!(sizes(Some("1000")), (32 << 20, 1_000));
-        assert_eq!(sizes(Some("4194304")), (80 << 20, 4 << 20));
-        assert_eq!(sizes(Some("18446744073709551615")).0, u64::MAX);
-        options.properties = [("receive.message.max.bytes".to_owned(), "1000000".to_owned())].into();
-        assert_eq!(options.span_fetch_bytes(), 1_000_000 - 512);
+        assert_eq!(sizes(&[]), (32 << 20, (32 << 20) / 10));
+        assert_eq!(sizes(&[("fetch.max.bytes", "1000")]), (32 << 20, 1_000));
+        assert_eq!(sizes(&[("fetch.max.bytes", "4194304")]), (80 << 20, 4 << 20));
+        assert_eq!(sizes(&[("fetch.max.bytes", "18446744073709551615")]).0, u64::MAX);
+        assert_eq!(sizes(&[("receive.message.max.bytes", "1000000")]).1, 1_000_000 - 512);
     }
 
     #[test]

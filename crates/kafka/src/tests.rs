@@ -6,6 +6,12 @@ use weir_core::basis::memory::LaneMemory;
 
 use crate::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, ReadOrder, Reads};
 
+/// Options with these properties.
+pub(crate) fn with(delivery: Delivery, properties: &[(&str, &str)]) -> KafkaOptions {
+    let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    KafkaOptions { delivery, properties, ..options("weir", "0") }
+}
+
 /// Options of a group and an instance, without brokers.
 pub(crate) fn options(group: &str, instance: &str) -> KafkaOptions {
     let [group, instance] = [group, instance].map(str::to_owned);

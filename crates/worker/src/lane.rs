@@ -23,7 +23,7 @@ mod ripe;
 mod rounds;
 mod task;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod unavailable_shards;
 mod waiting;
 

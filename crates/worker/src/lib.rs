@@ -24,5 +24,7 @@ pub mod routes;
 pub mod share;
 pub mod status;
 pub mod supervise;
+#[cfg(test)]
+mod tests;
 pub mod topic_reader;
 pub mod trace;

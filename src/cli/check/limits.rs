@@ -150,43 +150,30 @@ fn deletes_too_early(budget: &Budget, approved: &str, settings: &TopicSettings) 
 
 #[cfg(test)]
 mod tests {
-    use weir_core::{
-        history::decide::Scope,
-        limit::budget::WhenUnavailable,
-        policy::{Action, Period, Selection},
-    };
+    use weir_core::{basis::document::Format, policy::file::parse_policy};
 
     use super::*;
 
-    fn message(span: BudgetSpan, settings: &[(&str, &str)]) -> Option<String> {
-        let budget = Budget {
-            name: "spring".into(),
-            selection: Selection::default(),
-            scope: Scope::Every,
-            limit: 10,
-            span,
-            best_effort: false,
-            when_spent: Action::Suppress,
-            on_unavailable: WhenUnavailable::Wait,
-        };
-        deletes_too_early(&budget, "approved", &settings.iter().copied().collect())
+    fn message(span: &str, settings: &[(&str, &str)]) -> Option<String> {
+        let budget = format!("[[budgets]]\nname = \"spring\"\nlimit = 10\n{span}\n");
+        let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{budget}");
+        let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
+        deletes_too_early(&policy.budgets[0], "approved", &settings.iter().copied().collect())
     }
 
     #[test]
     fn a_budget_is_warned_of_whose_window_is_longer_than_the_topic_keeps_records() {
-        const DAY_MS: i64 = 86_400_000;
-        let rolling = |days: i64| BudgetSpan::Rolling { length_ms: days * DAY_MS, text: Arc::from("x") };
         let eight_days = [("retention.ms", "691200000"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")];
-        assert_eq!(message(rolling(8), &eight_days), None);
-        assert_eq!(message(BudgetSpan::Per(Period::Week), &eight_days), None);
-        assert!(message(rolling(9), &eight_days).unwrap().ends_with("set retention.ms: 777600000 or more"));
-        assert!(message(BudgetSpan::Per(Period::Month), &eight_days).is_some());
-        let total = message(BudgetSpan::Total, &eight_days).unwrap();
+        assert_eq!(message("window = \"8d\"", &eight_days), None);
+        assert_eq!(message("per = \"week\"", &eight_days), None);
+        assert!(message("window = \"9d\"", &eight_days).unwrap().ends_with("set retention.ms: 777600000 or more"));
+        assert!(message("per = \"month\"", &eight_days).is_some());
+        let total = message("total = true", &eight_days).unwrap();
         assert!(total.contains("--budget-used") && total.ends_with("set retention.ms: -1 (keep all)"), "{total}");
 
         let all = [("retention.ms", "-1"), ("retention.bytes", "-1")];
-        assert_eq!(message(BudgetSpan::Total, &all), None);
+        assert_eq!(message("total = true", &all), None);
         let by_size = [("retention.ms", "-1"), ("retention.bytes", "1000000")];
-        assert!(message(rolling(1), &by_size).unwrap().ends_with("set retention.bytes: -1"));
+        assert!(message("window = \"1d\"", &by_size).unwrap().ends_with("set retention.bytes: -1"));
     }
 }

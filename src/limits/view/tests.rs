@@ -1,27 +1,14 @@
-use weir_core::{
-    history::decide::Scope,
-    intent::selection::{Action, Selection},
-    limit::budget::ledger::CountId,
-};
+use weir_core::{basis::document::Format, policy::file::parse_policy};
 
 use super::*;
 
 #[test]
 fn a_budget_says_why_it_lacks_what_it_was_asked_for_and_when_it_has_it() {
-    let budget = Budget {
-        name: "spring".into(),
-        selection: Selection::default(),
-        scope: Scope::Every,
-        limit: 50,
-        span: BudgetSpan::Total,
-        best_effort: false,
-        when_spent: Action::Suppress,
-        on_unavailable: weir_core::limit::budget::WhenUnavailable::Wait,
-    };
+    let text = "version = \"1\"\ndefault = { caps = \"unlimited\" }\n[[budgets]]\nname = \"spring\"\nlimit = 50\ntotal = true\n";
+    let budget = parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap().budgets.remove(0);
     let (id, now) = (BudgetId { name: "spring".into(), campaign: None }, Time::default());
     let says = |free_in_ms| {
-        let (counted_for_ms, count_id) = (0, CountId::default());
-        let answer = TakeAnswer { granted: 0, used: 48, leased: 3, bucket: 0, free_in_ms, counted_for_ms, count_id };
+        let answer = TakeAnswer { used: 48, leased: 3, free_in_ms, ..TakeAnswer::default() };
         let view = LimitView::of_budget(&budget, &id, &answer, now);
         assert_eq!((view.used, view.left, view.leased, view.available), (Some(48), Some(2), Some(3), true));
         (view.why, view.free_at)

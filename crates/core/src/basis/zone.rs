@@ -117,34 +117,6 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_zone_goes_before_the_one_built_in_and_what_it_lacks_stays() {
-        let time_zone = |name: &str| TimeZoneDatabase::bundled().get(name).unwrap();
-        let changed = TimeZone::tzif("asia/singapore", &utc_data()).unwrap();
-        let zones = all(vec![changed, TimeZone::tzif("Test/New", &utc_data()).unwrap()]);
-        let offset = |name: &str| {
-            let found: Vec<&Known> = zones.iter().filter(|zone| zone.name.eq_ignore_ascii_case(name)).collect();
-            assert_eq!(found.len(), 1, "{name}");
-            found[0].time_zone.to_offset(jiff::Timestamp::UNIX_EPOCH)
-        };
-        let of = |name: &str| time_zone(name).to_offset(jiff::Timestamp::UNIX_EPOCH);
-        assert_eq!((offset("Asia/Singapore"), offset("Test/New")), (of("UTC"), of("UTC")));
-        assert_eq!(offset("Asia/Tokyo"), of("Asia/Tokyo"));
-        assert_ne!(of("Asia/Singapore"), of("UTC"));
-    }
-
-    /// A TZif file of a zone without transitions, at UTC: version 1 data, version 2 data, and the footer.
-    fn utc_data() -> Vec<u8> {
-        let mut block = b"TZif2".to_vec();
-        block.extend([0; 15]);
-        // isutcnt, isstdcnt, leapcnt, timecnt, typecnt, charcnt
-        block.extend([0_u32, 0, 0, 0, 1, 4].iter().flat_map(|count| count.to_be_bytes()));
-        // One type: offset 0, no daylight saving, the name at 0.
-        block.extend([0, 0, 0, 0, 0, 0]);
-        block.extend(b"UTC\0");
-        [&block[..], &block[..], b"\nUTC0\n"].concat()
-    }
-
-    #[test]
     fn what_is_no_zone_is_none() {
         for name in ["", " ", "Mars/Olympus", "Asia/Singapore ", "+08:00", "Etc/Unknown", "local", "\u{0}", "GMT+8x"] {
             assert_eq!(Zone::named(name), None, "{name:?}");

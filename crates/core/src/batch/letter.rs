@@ -65,35 +65,19 @@ fn headers(letter: &DeadLetter, origin: &Origin<'_>) -> OurHeaders {
 mod tests {
     use super::*;
     use crate::{
-        batch::record::Headers,
+        batch::{record::Records as _, tests::Row},
         intent::{decode::decode, fields::FieldMap},
     };
 
-    /// One header of so many bytes.
-    struct One(Vec<u8>);
-
-    impl Headers for One {
-        fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
-            (index == 0).then_some((b"h".as_slice(), Some(self.0.as_slice())))
-        }
-    }
-
     /// What becomes of an invalid record whose value, key and header have so many bytes, where the topic takes 10,000.
     fn of(value: usize, key: usize, header: usize) -> (OutputValue, &'static str, u64) {
-        let (value, key, header) = (vec![b'?'; value], vec![b'k'; key], One(vec![b'h'; header]));
-        let record = RecordView {
-            key: Some(&key),
-            value: Some(&value),
-            partition: 3,
-            offset: 1234,
-            timestamp: None,
-            headers: &header,
-            deferral: None,
-        };
-        let letter = decode(Some(&value), [], &FieldMap::default()).unwrap_err();
+        let (key, headers) = ("k".repeat(key), vec![("h", "h".repeat(header))]);
+        let row = Row { value: "?".repeat(value), headers, ..Row::default() };
+        let record = RecordView { key: Some(key.as_bytes()), ..row.get(0) };
+        let letter = decode(record.value, [], &FieldMap::default()).unwrap_err();
         let limits = OutputLimits::default();
         limits.set(Destination::DeadLetters, 10_000);
-        let beside = key.len() + header.0.len() + 11;
+        let beside = key.len() + header + 11;
         let (output, reason) = dead_letter(&letter, &record, ("send-intents", beside), &limits);
         let told = |name: &str| output.headers.iter().any(|(known, value)| *known == "weir-reason" && value == name);
         assert!(told(reason.as_str()), "{:?}", output.headers);

@@ -9,3 +9,5 @@ pub mod retry;
 pub mod sizes;
 pub mod stamps;
 pub mod tally;
+#[cfg(test)]
+mod tests;

@@ -78,32 +78,21 @@ impl Stamps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::record::{NoHeaders, RecordView};
-
-    /// Partition and timestamp of each record.
-    struct Batch(Vec<(i32, Option<i64>)>);
-
-    impl Records for Batch {
-        fn len(&self) -> usize {
-            self.0.len()
-        }
-
-        fn get(&self, index: usize) -> RecordView<'_> {
-            let (partition, millis) = self.0[index];
-            let timestamp = millis.and_then(Time::from_millis);
-            RecordView { key: None, value: None, partition, offset: 0, timestamp, headers: &NoHeaders, deferral: None }
-        }
-    }
+    use crate::batch::tests::{Row, Rows};
 
     #[test]
     fn every_record_with_a_timestamp_is_counted_and_each_partition_has_its_oldest() {
-        let batch = Batch(vec![(1, Some(30)), (1, Some(30)), (2, Some(30)), (2, None), (1, Some(10)), (1, Some(20))]);
-        let stamps = Stamps::of(&batch);
+        let row = |(partition, millis): (i32, Option<i64>)| {
+            let timestamp = millis.and_then(Time::from_millis);
+            Row { partition, timestamp, ..Row::default() }
+        };
+        let all = [(1, Some(30)), (1, Some(30)), (2, Some(30)), (2, None), (1, Some(10)), (1, Some(20))];
+        let stamps = Stamps::of(&Rows(all.map(row).into()));
         let time = |millis| Time::from_millis(millis).unwrap();
         assert_eq!(stamps.counts().collect::<Vec<_>>(), [(time(30), 3), (time(10), 1), (time(20), 1)]);
         assert_eq!(stamps.oldest_of_each().collect::<Vec<_>>(), [(1, time(10)), (2, time(30))]);
         assert_eq!(stamps.newest_of_each().collect::<Vec<_>>(), [(1, time(30)), (2, time(30))]);
         assert_eq!((stamps.oldest(1), stamps.oldest(3)), (Some(time(10)), None));
-        assert_eq!(Stamps::of(&Batch(vec![(1, None)])), Stamps::default());
+        assert_eq!(Stamps::of(&row((1, None))), Stamps::default());
     }
 }

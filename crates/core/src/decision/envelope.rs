@@ -197,6 +197,10 @@ mod tests {
         Decision { segments_version: "\"s\"", ..Decision::sample(verdict) }
     }
 
+    fn duplicate() -> Verdict<'static> {
+        Verdict::Suppressed(Suppressed { cause: Cause::Plain(SuppressReason::Duplicate), eligible_at: None })
+    }
+
     fn shown(verdict: Verdict<'_>, value: &str) -> String {
         let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
         String::from_utf8(envelope(&decision(verdict), &intent)).unwrap()
@@ -222,12 +226,8 @@ mod tests {
         let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Cap(per_day), eligible_at: None });
         let text = shown(verdict, r#"{"id":"i-1","user_id":42}"#);
         assert!(text.contains(r#""cap":{"name":"daily","limit":2,"per":"day","used":2},"eligible_at":null"#), "{text}");
-    }
 
-    #[test]
-    fn an_envelope_names_the_budget_that_is_spent() {
         let budget = DenyingBudget { name: "spring", limit: 1_000_000_000_000_000, used: 999_999_999_999_999 };
-        let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
         let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Budget(budget), eligible_at });
         let text = shown(verdict, r#"{"id":"i-1","user_id":42}"#);
         let shown =
@@ -309,10 +309,7 @@ mod tests {
             "{ \"id\" : \"\\u0069\\/\",\r\n\t\"user_id\":18446744073709551615 , \"payload\":[1e400,-0,1.10,\"\\ud83d\\ude00é\"]}",
             r#"{"payload":1,"payload":{"a":1,"a":2},"user_id":"{}\u0000","id":"i"}"#,
         ] {
-            let text = shown(
-                Verdict::Suppressed(Suppressed { cause: Cause::Plain(SuppressReason::Duplicate), eligible_at: None }),
-                value,
-            );
+            let text = shown(duplicate(), value);
             assert!(text.ends_with(&format!(r#","intent":{value}}}"#)), "{text}");
         }
     }
@@ -354,9 +351,7 @@ mod tests {
             [(&[0, 0, 0, 0, 7, 0xff, 0x3f][..], "AAAAAAf/Pw=="), (&[0, 1, 2], "AAEC"), (&[0xfb], "+w==")]
         {
             let intent = Intent { value: IntentValue::Bytes(bytes), ..intent.clone() };
-            let cause = Cause::Plain(SuppressReason::Duplicate);
-            let verdict = Verdict::Suppressed(Suppressed { cause, eligible_at: None });
-            let written = String::from_utf8(envelope(&decision(verdict), &intent)).unwrap();
+            let written = String::from_utf8(envelope(&decision(duplicate()), &intent)).unwrap();
             assert!(written.ends_with(&format!(r#"}},"intent_base64":"{text}"}}"#)), "{written}");
             assert_eq!(text.len(), intent.value().envelope_bytes());
             serde_json::from_str::<serde_json::Value>(&written).unwrap();

@@ -21,7 +21,7 @@ const HOUR_MS: i64 = 60 * MINUTE_MS;
 impl Policy {
     /// What this says.
     pub(crate) fn of(text: &str) -> Self {
-        parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap()
+        parse_policy("p.toml", text, Format::Toml, 40 * DAY_MS).unwrap()
     }
 
     /// Without caps, and with so much more.
@@ -221,42 +221,23 @@ fn quiet_hours_are_what_the_users_clock_shows() {
     assert_eq!(QuietHours::new(clock("08:00"), clock("08:00"), Filter::default()), None);
 }
 
-fn sliding(name: &str, limit: u32, hours: i64) -> Cap {
-    let window = CapWindow::Sliding { length_ms: hours * HOUR_MS, text: format!("{hours}h").into() };
-    Cap { name: name.into(), limit, window, filter: Arc::default(), scope: Scope::Every, action: Action::Suppress }
-}
-
-fn per(name: &str, limit: u32, period: Period) -> Cap {
-    Cap { window: CapWindow::Per(period), ..sliding(name, limit, 1) }
-}
-
-fn only(channels: &[&str], categories: &[&str]) -> Filter {
-    let set = |names: &[&str]| (!names.is_empty()).then(|| names.iter().map(|&name| name.to_owned()).collect());
-    Filter { channels: set(channels), categories: set(categories) }
-}
-
 fn policy() -> Policy {
-    let push = Cap { filter: only(&["push"], &[]).into(), ..per("push-today", 2, Period::Day) };
-    let active = Caps::Limited(vec![sliding("daily", 4, 24), push, sliding("weekly", 9, 168)]);
-    let segments = [("active", active), ("staff", Caps::Unlimited)];
-    Policy {
-        timezone: zone("Asia/Singapore"),
-        segments: segments.into_iter().map(|(name, caps)| (name.to_owned(), Arc::new(caps))).collect(),
-        default: Arc::new(Caps::Limited(vec![sliding("daily", 1, 24)])),
-        bypass: vec![
-            Bypass {
-                selection: Selection { filter: only(&[], &["transactional"]), campaigns: None },
-                counts: Counts::No,
-            },
-            Bypass {
-                selection: Selection { filter: only(&["push"], &[]), campaigns: Some(["alarm".to_owned()].into()) },
-                counts: Counts::Yes,
-            },
-        ],
-        quiet_hours: QuietHours::new(clock("22:00"), clock("08:00"), only(&[], &["marketing"])),
-        max_age_ms: Some(HOUR_MS),
-        ..Policy::uncapped("")
-    }
+    Policy::of(
+        r#"
+        version = "1"
+        timezone = "Asia/Singapore"
+        max_age = "1h"
+        default.caps = [{ name = "daily", limit = 1, window = "24h" }]
+        segments.active.caps = [
+          { name = "daily", limit = 4, window = "24h" },
+          { name = "push-today", limit = 2, per = "day", channel = "push" },
+          { name = "weekly", limit = 9, window = "7d" },
+        ]
+        segments.staff.caps = "unlimited"
+        bypass = [{ category = "transactional", counts = false }, { channel = "push", campaign = "alarm" }]
+        quiet_hours = { from = "22:00", to = "08:00", category = "marketing", action = "suppress" }
+    "#,
+    )
 }
 
 const SET: [&str; 3] = ["active", "staff", "unheard-of"];
@@ -385,7 +366,7 @@ fn a_batch_shares_its_sets_of_caps() {
             after: time("2026-11-23T00:00:00Z"),
         },
         limit: 2,
-        filter: only(&["push"], &[]).into(),
+        filter: Filter { channels: Some(["push".to_owned()].into()), categories: None }.into(),
         scope: Scope::Every,
     };
     assert_eq!(set[1], push);
@@ -444,18 +425,14 @@ proptest! {
         steps in prop::collection::vec((-HOUR_MS..5 * HOUR_MS, 0..5_usize), 1..60),
     ) {
         let zones = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York", "Asia/Kathmandu"].map(zone);
-        let cap = |name: &str, window| Cap { name: name.into(), limit: 1, window, filter: Arc::default(), scope: Scope::Every, action: Action::Suppress };
-        let caps = vec![
-            cap("day", CapWindow::Per(Period::Day)),
-            cap("month", CapWindow::Per(Period::Month)),
-            cap("hours", CapWindow::Sliding { length_ms: HOUR_MS, text: "1h".into() }),
-        ];
-        let policy = Arc::new(Policy {
-            timezone: zones[0].clone(),
-            default: Arc::new(Caps::Limited(caps)),
-            quiet_hours: QuietHours::new(clock("22:30:00"), clock("02:15:00"), Filter::default()),
-            ..Policy::uncapped("")
-        });
+        let policy = Arc::new(Policy::of(r#"
+            version = "1"
+            default.caps = [
+              { name = "day", limit = 1, per = "day" }, { name = "month", limit = 1, per = "month" },
+              { name = "hours", limit = 1, window = "1h" },
+            ]
+            quiet_hours = { from = "22:30", to = "02:15", action = "suppress" }
+        "#));
         let mut now = Time::from_millis(begin).expect("a time of our days");
         let mut moved = PolicyEval::new(Arc::clone(&policy), Arc::default(), now);
         let mut sets: Vec<Vec<CapQuery>> = Vec::new();

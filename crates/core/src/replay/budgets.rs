@@ -159,20 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn a_rolling_window_frees_to_the_millisecond_when_enough_has_left_it() {
-        let mut budgets = budgets("[[budgets]]\nname = \"b\"\nlimit = 10\nwindow = \"1h\"\n");
-        for (time, cost) in [("00:00:00", 3), ("00:10:00", 4), ("00:20:00", 3)] {
-            take(&mut budgets, &PUSH, cost, at(time)).unwrap();
-        }
-        assert_eq!(denied(&mut budgets, &PUSH, 1, at("00:30:00")), ("b".to_owned(), 10, Some(at("01:00:00"))));
-        assert_eq!(denied(&mut budgets, &SMS, 4, at("00:30:00")), ("b".to_owned(), 10, Some(at("01:10:00"))));
-        assert_eq!(denied(&mut budgets, &PUSH, 11, at("00:30:00")).2, None, "more than the limit never fits");
-        take(&mut budgets, &PUSH, 1, at("00:59:59.999")).unwrap_err();
-        take(&mut budgets, &PUSH, 3, at("01:00:00")).unwrap();
-        assert_eq!(budgets.first_spent, BTreeMap::from([("b".into(), at("00:30:00"))]));
-    }
-
-    #[test]
     fn a_period_ends_in_the_policy_s_zone_and_a_total_never() {
         let mut budgets = budgets(
             "[[budgets]]\nname = \"day\"\nlimit = 2\nper = \"day\"\n\

@@ -1,20 +1,20 @@
-//! The task on services in memory.
+//! The task on services that never answer.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use weir_core::{
-    limit::share::TurnNumber,
-    ports::{Clock as _, Share},
-};
+use weir_core::{limit::share::TurnNumber, ports::Share};
 use weir_worker::clock::SystemClock;
 
 use super::*;
 use crate::{
     observer::{AdmissionEvent, AdmissionObserver},
-    service::{EmbeddedServices, ServiceShares, Services, ShareReply, ShareTurn},
+    service::{ServiceShares, Services, ShareReply, ShareTurn},
 };
 
 /// How long a test may wait.
@@ -32,53 +32,27 @@ impl AdmissionObserver for Unobserved {
     fn set_outstanding(&self, _: usize) {}
 }
 
-/// Services that may hang.
-#[derive(Clone)]
-struct Connection(EmbeddedServices, Arc<AtomicBool>);
+struct Silent;
 
-impl Connection {
-    async fn wait(&self) {
-        if self.1.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
+impl Share<ServiceShares> for Silent {
+    async fn turn(&mut self, _: &ServiceName, _: TurnNumber, _: &ShareTurn) -> Result<ShareReply, StoreError> {
+        pending().await
     }
 }
 
-impl Share<ServiceShares> for Connection {
-    async fn turn(
-        &mut self,
-        service: &ServiceName,
-        number: TurnNumber,
-        turn: &ShareTurn,
-    ) -> Result<ShareReply, StoreError> {
-        self.wait().await;
-        self.0.turn(service, number, turn).await
-    }
-}
-
-impl Services for Connection {
+impl Services for Silent {
     async fn register(
         &mut self,
-        service: &ServiceName,
-        instance: &ServiceName,
-        registration: Option<&Registration>,
+        _: &ServiceName,
+        _: &ServiceName,
+        _: Option<&Registration>,
     ) -> Result<Registered, StoreError> {
-        self.wait().await;
-        self.0.register(service, instance, registration).await
+        pending().await
     }
 
-    async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
-        self.wait().await;
-        self.0.look(service).await
+    async fn look(&mut self, _: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
+        pending().await
     }
-}
-
-/// A task on these services, as this holder.
-fn task(services: &EmbeddedServices, holder: &str, hangs: &Arc<AtomicBool>) -> ServiceDesk {
-    let connection = Connection(services.for_member(holder), Arc::clone(hangs));
-    let (keeper, desk) = ServiceKeeper::new(move || connection.clone(), holder, SystemClock, Arc::new(Unobserved));
-    tokio::spawn(keeper.run());
-    desk
 }
 
 #[test]
@@ -91,50 +65,9 @@ fn an_id_is_a_holder_and_a_number() {
 }
 
 #[tokio::test]
-async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_hangs() {
-    let (ahead, hangs) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicBool::new(false)));
-    let later = Arc::clone(&ahead);
-    let services = EmbeddedServices::new("x", move || SystemClock.now().plus(later.load(Ordering::Relaxed)));
-    let (one, other) = (task(&services, "one", &hangs), task(&services, "other", &hangs));
-    let email = name("email");
-    let unknown = one.ask(&email).await;
-    assert!(matches!(unknown, Admission::NoInstances(10..=15)), "{unknown:?}");
-    let registration =
-        Registration { capacity_per_s: 100, concurrency: 2, timeout_ms: 60_000, network_ms: 50, interval_ms: 10_000 };
-    one.register(&email, name("i"), Some(registration)).await.unwrap();
-    let starting = one.ask(&email).await;
-    assert!(matches!(starting, Admission::Denied(Denial::Starting, 4..)), "{starting:?}");
-    // The service is known long enough: its shares grow.
-    ahead.store(5_000, Ordering::Relaxed);
-    let mut ids = Vec::new();
-    let begun = tokio::time::Instant::now();
-    while ids.len() < 2 {
-        assert!(begun.elapsed() < DEADLINE, "{} permits", ids.len());
-        if let Admission::Given { id, timeout_ms: 60_000 } = one.ask(&email).await {
-            ids.push(id);
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    assert!(matches!(one.ask(&email).await, Admission::Denied(Denial::Concurrency, _)));
-    assert_eq!(one.end(&email, ids[0].clone(), Some(5)).await, Ended::Now);
-    assert_eq!(one.end(&email, ids[0].clone(), Some(5)).await, Ended::Before);
-    assert_eq!(other.end(&email, ids[1].clone(), None).await, Ended::HandedOn);
-    while one.states().await[0].outstanding > 0 {
-        assert!(begun.elapsed() < DEADLINE, "permits are outstanding");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    assert_eq!(one.look(&email).await.unwrap().unwrap().instances.len(), 1);
-    assert!(one.register(&email, name("i"), None).await.unwrap().taken);
-
-    hangs.store(true, Ordering::Relaxed);
-    assert_eq!(one.ask(&name("new")).await, Admission::Denied(Denial::NoLease, 1));
-    assert!(matches!(one.look(&email).await, Err(StoreError::Temporary(_))));
-}
-
-#[tokio::test]
 async fn however_many_look_at_services_others_are_registered() {
-    let services = EmbeddedServices::new("x", || SystemClock.now());
-    let desk = task(&services, "one", &Arc::new(AtomicBool::new(true)));
+    let (keeper, desk) = ServiceKeeper::new(|| Silent, "one", SystemClock, Arc::new(Unobserved));
+    tokio::spawn(keeper.run());
     let begun = Arc::new(AtomicUsize::new(0));
     for number in 0..200 {
         let (desk, begun) = (desk.clone(), Arc::clone(&begun));

@@ -115,15 +115,6 @@ fn what_is_registered_shrinks_for_all_at_once() {
 }
 
 #[test]
-fn a_turn_that_comes_behind_a_later_one_has_no_effect() {
-    let mut book = known(500, 20);
-    turn(&mut book, "a", 5, (0, 0), 0);
-    let before = book.clone();
-    assert_eq!(book.turn("a", numbered(4), &ShareTurn::default(), at(10)), None);
-    assert_eq!(book, before);
-}
-
-#[test]
 fn a_turn_that_is_repeated_gets_the_same_shares_and_hands_nothing_on_again() {
     let mut book = known(500, 20);
     turn(&mut book, "b", 1, (0, 0), 0);
@@ -137,6 +128,9 @@ fn a_turn_that_is_repeated_gets_the_same_shares_and_hands_nothing_on_again() {
     assert_eq!(again.as_ref(), Some(&first), "though b holds less by now");
     let of_b = book.turn("b", numbered(3), &ShareTurn::default(), at(TURN_MS)).unwrap();
     assert_eq!((of_b.ends.as_str(), of_b.processing_us), ("7 ", 12_500), "once");
+    let before = book.clone();
+    assert_eq!(book.turn("b", numbered(2), &ShareTurn::default(), at(TURN_MS)), None, "it comes behind a later one");
+    assert_eq!(book, before);
 }
 
 #[test]

@@ -1,9 +1,6 @@
 #![allow(deprecated, reason = "the crate's writer of one value has no other name for a value without a Rust type")]
 
-use std::sync::LazyLock;
-
 use apache_avro::{Schema, to_avro_datum, types::Value};
-use proptest::prelude::*;
 use weir_core::{intent::fields::FieldMap, ports::SchemaValue};
 
 use super::*;
@@ -14,9 +11,6 @@ use crate::{
 };
 
 const SCHEMA: &str = include_str!("../../fixtures/intent.avsc");
-
-static PLAN: LazyLock<AvroPlan> = LazyLock::new(|| plan(SCHEMA, &[]).unwrap());
-static WRITTEN: LazyLock<Vec<u8>> = LazyLock::new(written);
 
 fn plan(text: &str, references: &[&str]) -> Result<AvroPlan, String> {
     let references = references.iter().map(|text| ("r".to_owned(), (*text).to_owned())).collect();
@@ -160,19 +154,4 @@ fn a_schema_may_refer_to_others_and_says_where_it_does_not() {
     let alone = plan(schema, &[]).unwrap_err();
     assert!(alone.contains("b.To"), "{alone}");
     assert!(plan("syntax = \"proto3\";", &[]).unwrap_err().starts_with("is not a schema of Avro"));
-}
-
-proptest! {
-    #[test]
-    fn no_bytes_end_the_process(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = PLAN.read(&bytes);
-    }
-
-    #[test]
-    fn a_value_with_a_byte_changed_fits_or_does_not(at in any::<proptest::sample::Index>(), byte in any::<u8>()) {
-        let mut value = WRITTEN.clone();
-        let at = at.index(value.len());
-        value[at] = byte;
-        let _ = PLAN.read(&value);
-    }
 }

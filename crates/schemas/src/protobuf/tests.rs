@@ -1,6 +1,3 @@
-use std::sync::LazyLock;
-
-use proptest::prelude::*;
 use prost_reflect::{DynamicMessage, prost::Message as _};
 use weir_core::{intent::fields::IntentField, ports::SchemaValue};
 
@@ -11,9 +8,6 @@ use crate::{
 };
 
 const SCHEMA: &str = include_str!("../../fixtures/intent.proto");
-
-static PLAN: LazyLock<ProtobufPlan> = LazyLock::new(|| plan(SCHEMA).unwrap());
-static WRITTEN: LazyLock<Vec<u8>> = LazyLock::new(written);
 
 fn definition(text: &str, references: &[(&str, &str)]) -> Definition {
     let references = references.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
@@ -152,19 +146,4 @@ fn a_hostile_schema_takes_neither_stack_nor_memory() {
     let messages: String = (0..500).map(|number| format!("message M{number} {{ E channel = 1; }} ")).collect();
     let many = plan(&format!("syntax = \"proto3\"; enum E {{ {values} }} {messages}")).unwrap();
     assert_eq!(many.parts, 1_000 + 2 * 500);
-}
-
-proptest! {
-    #[test]
-    fn no_bytes_end_the_process(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = PLAN.read(&bytes);
-    }
-
-    #[test]
-    fn a_value_with_a_byte_changed_fits_or_does_not(at in any::<proptest::sample::Index>(), byte in any::<u8>()) {
-        let mut value = WRITTEN.clone();
-        let at = at.index(value.len());
-        value[at] = byte;
-        let _ = PLAN.read(&value);
-    }
 }

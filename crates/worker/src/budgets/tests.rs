@@ -10,7 +10,6 @@ use std::{
 
 use tokio::{task::JoinHandle, time::timeout};
 use weir_core::{
-    basis::time::Time,
     limit::{
         budget::{
             BudgetId, SpanNow,
@@ -23,7 +22,13 @@ use weir_core::{
 };
 
 use super::*;
-use crate::{clock::SystemClock, observer::tests::TestObserver};
+use crate::{
+    clock::{
+        SystemClock,
+        tests::{Noon, noon},
+    },
+    observer::tests::TestObserver,
+};
 
 /// How long anything may take here.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -188,32 +193,15 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
     assert_eq!(scene.close().await, 7);
 }
 
-/// The system's clock, so many milliseconds behind.
-struct Behind(Arc<AtomicI64>);
-
-impl Clock for Behind {
-    fn now(&self) -> Time {
-        SystemClock.now().plus(-self.0.load(Ordering::Relaxed))
-    }
-
-    fn passed(&self) -> Duration {
-        SystemClock.passed()
-    }
-
-    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
-        SystemClock.sleep(wait)
-    }
-}
-
 #[tokio::test]
 async fn a_process_whose_clock_was_behind_when_it_started_gives_back_what_is_left() {
-    let ledger = ledger();
+    let ledger = EmbeddedLedger::new("only", noon);
     // One after the other, with the same name.
     for behind_ms in [0, 3_600_000] {
-        let behind = Arc::new(AtomicI64::new(behind_ms));
-        let scene = Scene::at(ledger.clone(), Behind(Arc::clone(&behind)), |_| Fate::Taken);
+        let clock = Noon(Arc::new(AtomicI64::new(-behind_ms)));
+        let scene = Scene::at(ledger.clone(), clock.clone(), |_| Fate::Taken);
         // It is corrected before anything is decided.
-        behind.store(0, Ordering::Relaxed);
+        clock.0.store(0, Ordering::Relaxed);
         scene.wait_for_one().await;
         assert_eq!(scene.close().await, 0, "{behind_ms} ms behind");
     }

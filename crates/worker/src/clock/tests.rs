@@ -1,6 +1,6 @@
 //! The clock of tests.
 
-use std::sync::RwLock;
+use std::sync::{RwLock, atomic::AtomicI64};
 
 use super::*;
 
@@ -31,5 +31,23 @@ impl Clock for VirtualClock {
     async fn sleep(&self, wait: Duration) {
         tokio::task::yield_now().await;
         self.advance(wait);
+    }
+}
+
+/// So many milliseconds after noon. It passes as the system's clock does.
+#[derive(Clone, Default)]
+pub(crate) struct Noon(pub(crate) Arc<AtomicI64>);
+
+impl Clock for Noon {
+    fn now(&self) -> Time {
+        noon().plus(self.0.load(Ordering::Relaxed))
+    }
+
+    fn passed(&self) -> Duration {
+        SystemClock.passed()
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        SystemClock.sleep(wait)
     }
 }

@@ -173,28 +173,21 @@ impl Committed {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::batch::record::{NoHeaders, RecordView};
-
     use super::*;
+    use crate::tests::{Row, Rows};
 
     /// Partition, offset and timestamp of each record.
-    struct Batch(Vec<(i32, i64, i64)>);
-
-    impl Records for Batch {
-        fn len(&self) -> usize {
-            self.0.len()
-        }
-
-        fn get(&self, index: usize) -> RecordView<'_> {
-            let (partition, offset, millis) = self.0[index];
+    fn rows(rows: impl IntoIterator<Item = (i32, i64, i64)>) -> Rows {
+        let row = |(partition, offset, millis)| {
             let timestamp = Time::from_millis(millis);
-            RecordView { key: None, value: None, partition, offset, timestamp, headers: &NoHeaders, deferral: None }
-        }
+            Row { partition, offset, timestamp, deferral: None }
+        };
+        Rows(rows.into_iter().map(row).collect())
     }
 
     /// A batch with the record before each of these.
-    fn up_to(progress: &[Progress]) -> Batch {
-        Batch(progress.iter().map(|done| (done.partition, done.next_offset - 1, 0)).collect())
+    fn up_to(progress: &[Progress]) -> Rows {
+        rows(progress.iter().map(|done| (done.partition, done.next_offset - 1, 0)))
     }
 
     fn hand_over(committed: &mut Committed, progress: Vec<Progress>) {
@@ -213,10 +206,10 @@ mod tests {
     #[test]
     fn the_oldest_record_is_that_of_the_batches_under_way_and_else_no_older_than_the_last_committed() {
         let mut committed = Committed::default();
-        committed.deciding(&Batch(vec![(1, 0, 100), (1, 1, 90), (2, 0, 120)]));
+        committed.deciding(&rows([(1, 0, 100), (1, 1, 90), (2, 0, 120)]));
         assert_eq!(oldest_ms(&committed, 1), Some(90));
         hand_over(&mut committed, Vec::new());
-        committed.deciding(&Batch(vec![(1, 2, 300)]));
+        committed.deciding(&rows([(1, 2, 300)]));
         assert_eq!(oldest_ms(&committed, 1), Some(90), "it is not committed yet");
         committed.committed();
         assert_eq!((oldest_ms(&committed, 1), oldest_ms(&committed, 2)), (Some(300), Some(120)));

@@ -244,38 +244,19 @@ where
 
 #[cfg(test)]
 mod tests {
-    use weir_core::{
-        batch::record::{NoHeaders, RecordView},
-        limit::route::MAX_WAIT_MS,
-    };
+    use weir_core::limit::route::MAX_WAIT_MS;
 
     use super::*;
-
-    /// Partition and offset of each record, and for how many milliseconds it has waited.
-    struct Batch(Vec<(i32, i64, i64)>);
-
-    impl Records for Batch {
-        fn len(&self) -> usize {
-            self.0.len()
-        }
-
-        fn get(&self, index: usize) -> RecordView<'_> {
-            let (partition, offset, waited_ms) = self.0[index];
-            let timestamp = Some(now().plus(-waited_ms));
-            RecordView { key: None, value: None, partition, offset, timestamp, headers: &NoHeaders, deferral: None }
-        }
-    }
-
-    fn now() -> Time {
-        Time::from_millis(1_000 * MAX_WAIT_MS).unwrap()
-    }
+    use crate::tests::{Row, Rows};
 
     #[test]
     fn a_partition_is_put_back_from_its_first_record_without_a_permit_on_and_overdue_ones_before_need_none() {
-        let (old, new) = (MAX_WAIT_MS, MAX_WAIT_MS - 1);
-        let batch =
-            Batch(vec![(1, 5, old), (2, 7, new), (1, 6, new), (1, 7, new), (2, 8, new), (3, 0, old), (1, 8, old)]);
-        let from = |permits| without_permits(&batch, permits, now()).into_iter().collect::<Vec<_>>();
+        let now = Time::from_millis(1_000 * MAX_WAIT_MS).unwrap();
+        let (old, new) = (Some(now.plus(-MAX_WAIT_MS)), Some(now.plus(1 - MAX_WAIT_MS)));
+        let all = [(1, 5, old), (2, 7, new), (1, 6, new), (1, 7, new), (2, 8, new), (3, 0, old), (1, 8, old)];
+        let row = |(partition, offset, timestamp)| Row { partition, offset, timestamp, deferral: None };
+        let batch = Rows(all.map(row).into());
+        let from = |permits| without_permits(&batch, permits, now).into_iter().collect::<Vec<_>>();
         assert_eq!(from(0), [(1, 6), (2, 7)]);
         assert_eq!(from(1), [(1, 6), (2, 8)]);
         assert_eq!(from(3), [(2, 8)]);

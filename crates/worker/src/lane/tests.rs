@@ -1,9 +1,7 @@
-//! The lane against fake ends: what it promises whatever fails, and in which order it does things.
+//! The lane against fake ends: what it promises whatever fails, and in which order it does things. Readers of topics have the same ends.
 
 mod again;
 mod clock;
-mod lost;
-mod paced;
 mod pressure;
 mod routes;
 mod tokens;
@@ -17,7 +15,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc, RwLock,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -27,11 +25,9 @@ use weir_core::{
     basis::{
         clocks::{Append, WrongClock},
         current::Current,
-        document::Format,
         time::Time,
     },
     batch::record::{Destination, Job, NoHeaders, Progress, ReadBefore, RecordView},
-    decision::verdict::Counts,
     deferral::wheel::Wheel,
     history::{
         admit::AdmitBatch,
@@ -40,11 +36,11 @@ use weir_core::{
     },
     limit::{
         HeldLimits,
-        budget::{Budget, BudgetId, ledger::EmbeddedLedger},
-        pressure::{Pressure, PressureRule},
-        route::{Route, routes::Routes},
+        budget::{BudgetId, ledger::EmbeddedLedger},
+        pressure::Pressure,
+        route::routes::Routes,
     },
-    policy::{Bypass, OnUnavailable, Policy, file::parse_policy},
+    policy::Policy,
     ports::{CommitError, CommitTimes, GroupEvent, Settled, SourceError, StoreError},
     segment::{SegmentSet, UserIdKind, UserIds},
 };
@@ -55,20 +51,23 @@ use crate::{
     budgets::BudgetKeeper,
     clock::{
         SystemClock,
-        tests::{VirtualClock, noon},
+        tests::{Noon, VirtualClock, noon},
     },
     observer::tests::TestObserver,
     share::AskedTurns,
+    tests::parsed_policy,
 };
 
-const RECORDS: i64 = 200;
+pub(crate) const RECORDS: i64 = 200;
 const BATCH: usize = 7;
 
 /// Kafka, as far as a lane sees it: one partition, and what is committed.
 #[derive(Default)]
-struct World {
+pub(crate) struct World {
     position: i64,
     committed: i64,
+    /// The same of each commit.
+    pub(crate) progress: Vec<i64>,
     in_flight: bool,
     assigned: bool,
     pending: Option<GroupEvent>,
@@ -76,7 +75,7 @@ struct World {
     is_asleep: bool,
     /// The offsets whose outputs are visible.
     visible: Vec<i64>,
-    polls: usize,
+    pub(crate) polls: usize,
     /// Every so many polls all partitions are revoked, and given back with the next one.
     revoke_every: Option<usize>,
     /// What becomes of the next commits; when empty they succeed.
@@ -89,7 +88,7 @@ struct World {
     recovers_at: Option<Duration>,
     trace: Vec<&'static str>,
     /// Each poll finds one record, and a commit is waited for this often until it is done.
-    trickle: Option<usize>,
+    pub(crate) trickle: Option<usize>,
     /// How often the commit in flight has been waited for.
     waits: usize,
     /// How large the committed batches are.
@@ -104,11 +103,17 @@ struct World {
     /// What the group changes, it takes back at once.
     takes_back: bool,
     /// What happens at polls of these numbers, from 1.
-    at_polls: BTreeMap<usize, Happens>,
-    /// Where the partition ends, behind offsets without a record: it shows once all records are committed.
+    pub(crate) at_polls: BTreeMap<usize, Happens>,
+    /// Where the partition ends, behind offsets without a record: it shows once all records are committed; of a topic beside the intents, once
+    /// they are read.
     end: Option<i64>,
-    /// What the policy says of shards that are away, and from when on.
-    on_unavailable: Vec<OnUnavailable>,
+    /// It is one of a topic beside the intents, on which another record is published with each poll.
+    is_topic: bool,
+    /// Another one has the producer's id, and no broker answers the consumer.
+    pub(crate) is_fenced: bool,
+    /// What the policy says beside its cap.
+    rules: String,
+    /// From when on it says what becomes of intents of shards that are away.
     unavailable_after: Option<Duration>,
     deferred_bytes: usize,
     deferred_shards: Arc<DeferredShards>,
@@ -120,23 +125,19 @@ struct World {
     read_before: Option<i64>,
     expires_at: Option<&'static str>,
     ledger: Arc<RwLock<unavailable::Ledger>>,
-    /// What the policy says of caps.
-    bypass: Vec<Bypass>,
-    /// The budgets of the policy, and who grants their tokens; `None`: anyone.
-    budgets: Vec<Budget>,
+    /// Who grants the tokens of budgets; `None`: anyone.
     tokens: Option<EmbeddedLedger>,
     /// Whether they do not answer.
     tokens_away: Arc<AtomicBool>,
-    /// The routes of the policy, and their permits.
-    routes: Vec<Route>,
+    /// The permits of routes.
     permits: Option<Arc<Routes>>,
-    /// From which offset read on the policy has other routes, and these.
-    edit: Option<(i64, Vec<Route>)>,
+    /// From which offset read on the policy has other rules, and these.
+    edit: Option<(i64, String)>,
     /// The policy and the segments in force, where a test brings its own.
     policy: Option<Arc<Current<Policy>>>,
     segments: Option<Arc<Current<SegmentSet>>>,
-    /// How many users the policy says may be active, and who is.
-    pressed: Option<(PressureRule, Arc<Pressure>)>,
+    /// Who is active, where the policy says how many may be.
+    pressed: Option<Arc<Pressure>>,
     /// Where turns are asked for, and whether nobody takes them.
     turns: AskedTurns,
     no_turns: bool,
@@ -144,19 +145,22 @@ struct World {
     settled: Vec<(Option<GroupEvent>, u64, u64)>,
     /// What the lane reads; `None`: the intents.
     task: Option<Task>,
-    stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
     tracer: Option<Arc<dyn Tracer>>,
-    observer: Arc<TestObserver>,
+    pub(crate) observer: Arc<TestObserver>,
     /// For how long the process is suspended when its lane has read its first records.
     suspended: Option<Duration>,
     /// What other tasks of the process do when it wakes, before its lane goes on.
     others_wake: Option<Box<dyn FnOnce()>>,
     /// For lanes whose waits take no time.
-    clock: VirtualClock,
+    pub(crate) clock: VirtualClock,
+    /// The system's time moves on by waits alone, and how long the lane has taken by it.
+    is_paused: bool,
+    took: Duration,
 }
 
 #[derive(Clone, Copy)]
-enum Happens {
+pub(crate) enum Happens {
     /// This change of partitions is pending from now on; `None`: none is.
     Change(Option<GroupEvent>),
     /// The lane is told to stop.
@@ -175,10 +179,10 @@ enum Fate {
     Hangs,
 }
 
-type Shared = Rc<RefCell<World>>;
+pub(crate) type Shared = Rc<RefCell<World>>;
 
 #[derive(Default)]
-struct Batch(Vec<(i64, String)>, Vec<Append>);
+pub(crate) struct Batch(Vec<(i64, String)>, Vec<Append>);
 
 impl Records for Batch {
     fn len(&self) -> usize {
@@ -197,7 +201,7 @@ impl Records for Batch {
     }
 }
 
-struct FakeSource(Shared, Vec<Progress>, Instant);
+pub(crate) struct FakeSource(Shared, Vec<Progress>, Instant);
 
 /// How long a lane may run.
 const LANE_DEADLINE: Duration = Duration::from_secs(150);
@@ -239,6 +243,9 @@ impl Source for FakeSource {
             world.pending = Some(GroupEvent::Assigned);
         }
         world.polls += 1;
+        if world.is_fenced {
+            return Err(SourceError::Temporary("no broker answers".to_owned()));
+        }
         let polls = world.polls;
         match world.at_polls.remove(&polls) {
             Some(Happens::Change(event)) => world.pending = event,
@@ -275,9 +282,8 @@ impl Source for FakeSource {
             }
         }
         let position = world.position;
-        if let Some((_, routes)) = world.edit.take_if(|(at, _)| position >= *at) {
-            let policy = world.policy.as_ref().unwrap();
-            policy.replace(Arc::new(Policy { routes, ..Policy::clone(&policy.get()) }));
+        if let Some((_, rules)) = world.edit.take_if(|(at, _)| position >= *at) {
+            world.policy.as_ref().unwrap().replace(policy_with(&rules));
         }
         batch.1.clone_from(&world.appends);
         if world.committed == world.end.unwrap_or(RECORDS) {
@@ -332,7 +338,8 @@ impl Source for FakeSource {
 
     fn ends_read(&self) -> Vec<Progress> {
         let world = self.0.borrow();
-        let end = world.end.filter(|_| world.committed >= RECORDS);
+        let shows_from = if world.is_topic { world.position } else { world.committed };
+        let end = world.end.filter(|_| shows_from >= RECORDS);
         end.into_iter().map(|next_offset| Progress { partition: 0, next_offset }).collect()
     }
 
@@ -344,11 +351,13 @@ impl Source for FakeSource {
     }
 
     fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
-        done.iter().map(|(&partition, next)| (partition, RECORDS - next)).collect()
+        let world = self.0.borrow();
+        let published = if world.is_topic { RECORDS + i64::try_from(world.polls).unwrap() } else { RECORDS };
+        done.iter().map(|(&partition, next)| (partition, published - next)).collect()
     }
 }
 
-struct FakeSink(Shared, Option<Job<Batch, ()>>, bool);
+pub(crate) struct FakeSink(Shared, Option<Job<Batch, ()>>, bool);
 
 impl Sink<Batch, ()> for FakeSink {
     fn submit(&mut self, job: Job<Batch, ()>) {
@@ -372,13 +381,19 @@ impl Sink<Batch, ()> for FakeSink {
             clock.sleep(wait.min(Duration::from_millis(10))).await;
             return Settled::Busy;
         }
-        let mut world = self.0.borrow_mut();
-        world.had_deferred = !world.deferred_shards.is_empty();
-        if self.1.is_some() && world.trickle.is_some_and(|waits| world.waits < waits) {
-            world.waits += 1;
+        let is_busy = {
+            let mut world = self.0.borrow_mut();
+            world.had_deferred = !world.deferred_shards.is_empty();
+            let is_busy = self.1.is_some() && world.trickle.is_some_and(|waits| world.waits < waits);
+            world.waits = if is_busy { world.waits + 1 } else { 0 };
+            is_busy
+        };
+        if is_busy {
+            let clock = self.0.borrow().clock.clone();
+            clock.sleep(wait).await;
             return Settled::Busy;
         }
-        world.waits = 0;
+        let mut world = self.0.borrow_mut();
         let Some(job) = self.1.take() else { return Settled::Idle };
         world.in_flight = false;
         world.sizes.push(job.records.len());
@@ -388,11 +403,14 @@ impl Sink<Batch, ()> for FakeSink {
             let follows = job.records.0.first().is_none_or(|(offset, _)| *offset == world.committed);
             assert!(follows, "batches follow each other without a gap");
             let (expires, pressed) = (world.expires_at.is_some(), world.pressed.is_some());
-            assert!(away || expires || pressed || job.outputs.iter().all(|output| output.to == Destination::APPROVED));
+            let is_any = away || expires || pressed || world.is_topic;
+            assert!(is_any || job.outputs.iter().all(|output| output.to == Destination::APPROVED));
             world.ledger.write().unwrap().note(&job);
             let done = job.outputs.iter().zip(&job.records.0).filter(|(output, _)| output.to != Destination::Nowhere);
             world.visible.extend(done.map(|(_, (offset, _))| *offset));
-            world.committed = job.progress[0].next_offset;
+            let next_offset = job.progress[0].next_offset;
+            world.committed = next_offset;
+            world.progress.push(next_offset);
         }
         match fate {
             None => Settled::Committed(world.times),
@@ -406,6 +424,9 @@ impl Sink<Batch, ()> for FakeSink {
     }
 
     async fn recover(&mut self) -> Result<(), CommitError> {
+        if self.0.borrow().is_fenced {
+            return Err(CommitError::Fenced("fenced".to_owned()));
+        }
         let is_first = !self.0.borrow().trace.contains(&"recover");
         self.0.borrow_mut().trace.push("recover");
         let (passed, recovers_at) = (self.0.borrow().clock.passed(), self.0.borrow().recovers_at);
@@ -420,10 +441,25 @@ impl Sink<Batch, ()> for FakeSink {
     }
 }
 
-/// A store of so many shards that answers so, and says so which shards are back. It is told of no send after the fact.
+/// The ends in this world.
+pub(crate) fn ends(world: World) -> (Shared, FakeSource, FakeSink) {
+    let world = Rc::new(RefCell::new(world));
+    let source = FakeSource(Rc::clone(&world), Vec::new(), Instant::now());
+    let sink = FakeSink(Rc::clone(&world), None, false);
+    (world, source, sink)
+}
+
+/// A topic beside the intents.
+pub(crate) fn of_topic() -> World {
+    World { end: Some(RECORDS), is_topic: true, ..World::default() }
+}
+
+/// A store of so many shards that answers so, or is asked so and never answers, and says so which shards are back. It is told of no send after
+/// the fact.
 struct TestStore<A, W> {
     shards: u16,
     answer: A,
+    hangs: bool,
     watch: W,
 }
 
@@ -433,7 +469,8 @@ where
     W: FnMut(&BTreeSet<u16>) -> Vec<u16> + Send,
 {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        (self.answer)(batch, answers)
+        let answered = (self.answer)(batch, answers);
+        if self.hangs { std::future::pending().await } else { answered }
     }
 
     fn shards(&self) -> u16 {
@@ -466,7 +503,16 @@ fn watched(
     answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send,
     watch: impl FnMut(&BTreeSet<u16>) -> Vec<u16> + Send,
 ) -> impl Store {
-    TestStore { shards, answer, watch }
+    TestStore { shards, answer, hangs: false, watch }
+}
+
+/// A store that never answers, and what happens when it is asked.
+fn hanging(mut asked: impl FnMut(&AdmitBatch<'_>) + Send) -> impl Store {
+    let answer = move |batch: &AdmitBatch<'_>, _: &mut [Option<Answer>]| {
+        asked(batch);
+        Ok::<(), StoreError>(())
+    };
+    TestStore { shards: 1, answer, hangs: true, watch: never_given_up }
 }
 
 /// Does not answer so many calls before each one that it answers.
@@ -511,24 +557,6 @@ fn record(recorded: &mut BTreeMap<u64, Time>, id: u64, now: Time) -> Answer {
     Answer { verdict, at, ahead: false }
 }
 
-/// So many milliseconds after noon. It passes as the system's clock does.
-#[derive(Clone, Default)]
-struct Noon(Arc<AtomicI64>);
-
-impl Clock for Noon {
-    fn now(&self) -> Time {
-        noon().plus(self.0.load(Ordering::Relaxed))
-    }
-
-    fn passed(&self) -> Duration {
-        SystemClock.passed()
-    }
-
-    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
-        SystemClock.sleep(wait)
-    }
-}
-
 /// A clock, and what happens when it has been waited for.
 struct AfterWait<C, F>(C, F);
 
@@ -545,32 +573,26 @@ impl<C: Clock, F: Fn() + Send + Sync> Clock for AfterWait<C, F> {
         self.0.sleep(wait).await;
         (self.1)();
     }
+
+    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
+        self.0.time_to_decide(appends)
+    }
+}
+
+/// A policy of one a day, with these rules.
+fn policy_with(rules: &str) -> Arc<Policy> {
+    let caps = "[{ name = \"daily\", limit = 1, window = \"24h\" }]";
+    let policy = parsed_policy(&format!("version = \"test\"\ndefault = {{ caps = {caps} }}\n{rules}"));
+    Arc::new(Policy { defer_max_ms: 0, ..policy })
 }
 
 fn decider(world: &World) -> Decider {
-    let World { on_unavailable, wheel, bypass, budgets, routes, permits, pressed, .. } = world;
-    let text = "version = \"test\"\ndefault = { caps = [{ name = \"daily\", limit = 1, window = \"24h\" }] }\n";
-    let policy = Policy {
-        bypass: bypass.clone(),
-        on_unavailable: on_unavailable.clone(),
-        pressure: pressed.as_ref().map(|(rule, _)| rule.clone()),
-        budgets: budgets.clone(),
-        routes: routes.clone(),
-        defer_max_ms: 0,
-        ..parse_policy("p.toml", text, Format::Toml, 172_800_000).unwrap()
-    };
+    let World { rules, wheel, permits, pressed, .. } = world;
     let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
     let segments = world.segments.clone().unwrap_or_else(|| Current::new(Arc::new(set)));
-    let policy = world.policy.clone().unwrap_or_else(|| Current::new(Arc::new(policy)));
-    Decider {
-        wheel: *wheel,
-        held: HeldLimits {
-            pressure: pressed.as_ref().map(|(_, pressure)| Arc::clone(pressure)),
-            routes: permits.clone(),
-            ..HeldLimits::default()
-        },
-        ..Decider::new("intents", segments, policy)
-    }
+    let policy = world.policy.clone().unwrap_or_else(|| Current::new(policy_with(rules)));
+    let held = HeldLimits { pressure: pressed.clone(), routes: permits.clone(), ..HeldLimits::default() };
+    Decider { wheel: *wheel, held, ..Decider::new("intents", segments, policy) }
 }
 
 /// How a lane has ended, and the world then.
@@ -593,15 +615,17 @@ fn run_at_once(store: impl Store, world: World) -> Ended {
 
 /// The same, by this clock.
 fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let stop = world.stop.clone();
+    // What is paused may be ahead of the moment from which the clock of the process counts.
+    SystemClock.passed();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(world.is_paused).build();
+    let (runtime, stop) = (runtime.unwrap(), world.stop.clone());
     let (decider, tracer) = (decider(&world), world.tracer.clone());
     let metrics = Arc::<TestObserver>::clone(&world.observer);
     let world = World { policy: Some(Arc::clone(&decider.policy)), ..world };
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let task = world.task.unwrap_or(Task::Intents);
-    let world: Shared = Rc::new(RefCell::new(world));
+    let (world, source, sink) = ends(world);
     let ledger = world.borrow().tokens.clone().unwrap_or_else(|| EmbeddedLedger::new("only", || SystemClock.now()));
     let tokens = Tokens { ledger, are_away: Arc::clone(&world.borrow().tokens_away) };
     let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, Arc::new(TestObserver::default()));
@@ -611,8 +635,8 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
         runtime.spawn(take_turns(turns.clone()));
     }
     let mut lane = Lane {
-        source: FakeSource(Rc::clone(&world), Vec::new(), Instant::now()),
-        sink: FakeSink(Rc::clone(&world), None, false),
+        source,
+        sink,
         store,
         clock,
         task,
@@ -632,10 +656,13 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
         tracer,
         status: Arc::default(),
     };
-    let end = runtime.block_on(lane.run());
+    let (end, took) = runtime.block_on(async {
+        let began_at = SystemClock.passed();
+        (lane.run().await, SystemClock.passed() - began_at)
+    });
     drop(lane);
     runtime.block_on(budgets.close());
-    (end, Rc::into_inner(world).unwrap().into_inner())
+    (end, World { took, ..Rc::into_inner(world).unwrap().into_inner() })
 }
 
 async fn take_turns(turns: AskedTurns) {
@@ -754,4 +781,33 @@ fn a_stop_is_heard_while_a_commit_or_the_recovery_of_the_producer_hangs() {
         assert!(world.polls > 1, "the group was served meanwhile");
         assert!(world.visible.is_empty());
     }
+}
+
+#[test]
+fn a_batch_is_open_for_what_its_commit_is_expected_to_leave_of_the_interval() {
+    let times = CommitTimes { flush: Duration::from_secs(3), commit: Duration::from_secs(1), ..CommitTimes::default() };
+    let world = done(run(World { commit_interval: Duration::from_secs(10), times, ..World::default() }));
+    let (first, last) = (world.fills[0], world.fills[world.fills.len() - 1]);
+    assert!(first > Duration::from_secs(9), "nothing is known of commits yet: {first:?}");
+    assert!((5..=6).contains(&last.as_secs()), "four seconds of ten are expected to be taken: {last:?}");
+}
+
+/// All is asked again.
+#[test]
+fn answers_of_before_a_loss_are_void() {
+    let (mut losses, mut asked_anew) = (3, 0);
+    // Answers half and says that the rest lost its history; then wants to be asked for everything.
+    let lossy = store(|batch, answers| {
+        assert!(answers.iter().all(Option::is_none), "an answer of before the loss is kept");
+        if losses > 0 {
+            losses -= 1;
+            fill(&mut answers[..batch.requests.len() / 2], batch.now);
+            return Err(has_lost_its_history());
+        }
+        asked_anew += 1;
+        fill(answers, batch.now);
+        Ok(())
+    });
+    done(run_with(lossy, World::default()));
+    assert!(asked_anew > 0);
 }

@@ -65,12 +65,11 @@ mod tests {
     use std::time::Duration;
 
     use weir_core::{
-        basis::{current::Current, document::Format, time::Time},
+        basis::{current::Current, time::Time},
         limit::route::{
             pace::{Lag, Sample},
             permits::EmbeddedPermits,
         },
-        policy::file::parse_policy,
     };
 
     use super::*;
@@ -100,9 +99,7 @@ mod tests {
     }
 
     fn policy(route: &str) -> Arc<Policy> {
-        let route = format!("name = \"email\"\nwhen_full = \"suppress\"\n{route}");
-        let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
-        Arc::new(parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap())
+        Arc::new(crate::tests::policy(&format!("[[routes]]\nname = \"email\"\nwhen_full = \"suppress\"\n{route}\n")))
     }
 
     /// What the route takes at this second, of a consumer that takes 300 per second.

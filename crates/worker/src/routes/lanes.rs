@@ -111,8 +111,6 @@ fn end_of(route: &str, lane: JoinHandle<Result<(), LaneError>>) -> Result<(), La
 
 #[cfg(test)]
 mod tests {
-    use weir_core::{basis::document::Format, policy::file::parse_policy};
-
     use super::*;
 
     #[test]
@@ -130,8 +128,7 @@ mod tests {
         let route =
             |name: &str, more: &str| format!("[[routes]]\nname = \"{name}\"\nchannel = \"{name}\"\nrate = 1\n{more}\n");
         let routes = [route("email", ""), route("sms", "when_full = \"suppress\""), route("push", "")].concat();
-        let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{routes}");
-        let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
+        let policy = crate::tests::policy(&routes);
         let known = BTreeSet::from(["email", "removed"].map(str::to_owned));
         let expected = BTreeSet::from(["email", "push", "removed"].map(Arc::<str>::from));
         assert_eq!(waited_for(&policy, &known), expected);

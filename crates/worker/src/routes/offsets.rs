@@ -203,43 +203,12 @@ mod tests {
     use super::*;
     use crate::clock::tests::VirtualClock;
 
-    /// Is looked at once, for so many milliseconds.
-    struct Slow {
-        clock: VirtualClock,
-        takes_ms: u64,
-        lag: Option<Lag>,
-        stop: CancellationToken,
-    }
+    /// What is found at each look.
+    struct Looks<F>(F);
 
-    impl RouteOffsets for Slow {
+    impl<F: FnMut() -> Offsets + Send + 'static> RouteOffsets for Looks<F> {
         fn look(&mut self) -> Looking<'_> {
-            self.clock.advance(Duration::from_millis(self.takes_ms));
-            self.stop.cancel();
-            let offsets = Offsets { lag: Ok(self.lag), behind: Vec::new(), waiting: Ok(Vec::new()) };
-            Box::pin(std::future::ready(offsets))
-        }
-
-        fn waiting_since(&mut self, _: Time) -> AskingBack {
-            unreachable!("nothing waits")
-        }
-    }
-
-    /// Is looked at twice: intents wait, and at the second look so many of them.
-    struct Waits {
-        second: u64,
-        looks: u64,
-        stop: CancellationToken,
-    }
-
-    impl RouteOffsets for Waits {
-        fn look(&mut self) -> Looking<'_> {
-            self.looks += 1;
-            let end = if self.looks == 1 { 5 } else { self.second };
-            if self.looks == 2 {
-                self.stop.cancel();
-            }
-            let waiting = Ok(vec![Waiting { from: 0, end }]);
-            Box::pin(std::future::ready(Offsets { lag: Ok(None), behind: Vec::new(), waiting }))
+            Box::pin(std::future::ready((self.0)()))
         }
 
         fn waiting_since(&mut self, _: Time) -> AskingBack {
@@ -248,14 +217,33 @@ mod tests {
         }
     }
 
+    /// What is known after the last look: lag and waiting intents are found so until it is told to stop.
+    async fn last_look(
+        clock: VirtualClock,
+        mut find: impl FnMut(&CancellationToken) -> (Option<Lag>, Vec<Waiting>) + Send + 'static,
+    ) -> Arc<OffsetsSeen> {
+        let (stop, last) = (CancellationToken::new(), LastLook::default());
+        let stops = stop.clone();
+        let looks = Looks(move || {
+            let (lag, waiting) = find(&stops);
+            Offsets { lag: Ok(lag), behind: Vec::new(), waiting: Ok(waiting) }
+        });
+        keep_looking(Box::new(looks), Routes::new().state("email"), clock, Arc::clone(&last), stop).await;
+        last.load_full().unwrap()
+    }
+
     #[tokio::test]
     async fn where_none_waits_any_more_there_is_no_oldest_intent_at_once() {
         for second in [5, 0] {
-            let (stop, last) = (CancellationToken::new(), LastLook::default());
-            let offsets = Waits { second, looks: 0, stop: stop.clone() };
-            let (state, clock) = (Routes::new().state("email"), VirtualClock::default());
-            keep_looking(Box::new(offsets), state, clock, Arc::clone(&last), stop).await;
-            assert_eq!(last.load_full().unwrap().oldest_ms.is_some(), second > 0);
+            let mut ends = vec![second, 5];
+            let find = move |stop: &CancellationToken| {
+                let end = ends.pop().unwrap_or(second);
+                if ends.is_empty() {
+                    stop.cancel();
+                }
+                (None, vec![Waiting { from: 0, end }])
+            };
+            assert_eq!(last_look(VirtualClock::default(), find).await.oldest_ms.is_some(), second > 0);
         }
     }
 
@@ -269,10 +257,14 @@ mod tests {
             (10_000, group, false),
             (10_000, None, true),
         ] {
-            let (clock, stop, last) = (VirtualClock::default(), CancellationToken::new(), LastLook::default());
-            let offsets = Slow { clock: clock.clone(), takes_ms, lag, stop: stop.clone() };
-            keep_looking(Box::new(offsets), Routes::new().state("email"), clock, Arc::clone(&last), stop).await;
-            let looked = last.load_full().unwrap();
+            let clock = VirtualClock::default();
+            let passes = clock.clone();
+            let find = move |stop: &CancellationToken| {
+                passes.advance(Duration::from_millis(takes_ms));
+                stop.cancel();
+                (lag, Vec::new())
+            };
+            let looked = last_look(clock, find).await;
             assert_eq!(looked.lag.is_ok(), is_known, "{lag:?} in {takes_ms} ms: {looked:?}");
         }
     }

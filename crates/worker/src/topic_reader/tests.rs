@@ -1,182 +1,22 @@
 //! The reader against fake ends: how far it commits, and when it ends.
 
-use std::{cell::RefCell, rc::Rc};
+use std::rc::Rc;
 
 use tokio::time::timeout;
-use weir_core::{
-    batch::record::{Job, NoHeaders, Progress, ReadBefore, RecordView},
-    ports::{CommitError, GroupEvent, Settled, SourceError},
-};
+use weir_core::batch::record::RecordView;
 
 use super::*;
 use crate::{
-    clock::tests::VirtualClock,
+    lane::tests::{Happens, RECORDS, World, ends, of_topic},
     observer::{BesideTopic, tests::TestObserver},
 };
 
-const RECORDS: i64 = 10;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Kafka, as far as a reader sees it: one partition, and what is committed.
-#[derive(Default)]
-struct World {
-    position: i64,
-    is_assigned: bool,
-    polls: usize,
-    /// After so many polls the reader is told to stop; else once all is committed.
-    stops_after: Option<usize>,
-    commits: Vec<i64>,
-    /// A poll reads one record.
-    reads_one: bool,
-    /// No commit comes to its end.
-    commits_hang: bool,
-    /// Another one has the producer's id, and no broker answers the consumer.
-    is_fenced: bool,
-    observer: Arc<TestObserver>,
-}
-
-impl World {
-    fn committed(&self) -> i64 {
-        self.commits.last().copied().unwrap_or_default()
-    }
-}
-
-type Shared = Rc<RefCell<World>>;
-
-/// The offsets of its records.
-#[derive(Default)]
-struct Batch(Vec<i64>);
-
-impl Records for Batch {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        let offset = self.0[index];
-        RecordView {
-            key: None,
-            value: None,
-            partition: 0,
-            offset,
-            timestamp: None,
-            headers: &NoHeaders,
-            deferral: None,
-        }
-    }
-}
-
-struct FakeSource {
-    world: Shared,
-    starts: Vec<Progress>,
-    clock: VirtualClock,
-    stop: CancellationToken,
-}
-
-impl Source for FakeSource {
-    type Batch = Batch;
-    type Membership = ();
-
-    fn batch(&self) -> Batch {
-        Batch::default()
-    }
-
-    async fn poll(&mut self, batch: &mut Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
-        if self.world.borrow().position >= RECORDS {
-            self.clock.sleep(wait).await;
-        }
-        let mut world = self.world.borrow_mut();
-        world.polls += 1;
-        if world.is_fenced {
-            return Err(SourceError::Temporary("no broker answers".to_owned()));
-        }
-        let is_over = match world.stops_after {
-            Some(polls) => world.polls > polls,
-            None => world.committed() == RECORDS,
-        };
-        if is_over {
-            self.stop.cancel();
-        }
-        if !world.is_assigned {
-            return Ok(Some(GroupEvent::Assigned));
-        }
-        let most = if world.reads_one { max.min(1) } else { max };
-        while batch.len() < most && world.position < RECORDS {
-            batch.0.push(world.position);
-            world.position += 1;
-        }
-        Ok(None)
-    }
-
-    async fn settle(&mut self) -> Result<(), SourceError> {
-        self.world.borrow_mut().is_assigned = true;
-        self.rewind().await
-    }
-
-    async fn rewind(&mut self) -> Result<(), SourceError> {
-        let committed = self.world.borrow().committed();
-        self.world.borrow_mut().position = committed;
-        self.starts = vec![Progress { partition: 0, next_offset: committed }];
-        Ok(())
-    }
-
-    async fn put_back(&mut self, _: &mut Batch, _: &[(i32, i64)]) -> Result<(), SourceError> {
-        unreachable!("a reader puts nothing back")
-    }
-
-    async fn resume(&mut self, _: &[i32]) -> Result<(), SourceError> {
-        unreachable!("a reader puts nothing back")
-    }
-
-    fn membership(&self) -> Result<(), SourceError> {
-        Ok(())
-    }
-
-    fn partitions(&self) -> usize {
-        1
-    }
-
-    fn starts(&self) -> &[Progress] {
-        &self.starts
-    }
-
-    fn ends_read(&self) -> Vec<Progress> {
-        let is_at_end = self.world.borrow().position >= RECORDS;
-        if is_at_end { vec![Progress { partition: 0, next_offset: RECORDS }] } else { Vec::new() }
-    }
-
-    fn read_before(&self) -> ReadBefore {
-        ReadBefore::none()
-    }
-
-    /// Another record is published with each poll.
-    fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
-        let published = RECORDS + i64::try_from(self.world.borrow().polls).unwrap();
-        done.iter().map(|(&partition, next)| (partition, published - next)).collect()
-    }
-}
-
-struct FakeSink(Shared, Option<Job<Batch, ()>>, VirtualClock);
-
-impl Sink<Batch, ()> for FakeSink {
-    fn submit(&mut self, job: Job<Batch, ()>) {
-        self.1 = Some(job);
-    }
-
-    async fn wait(&mut self, wait: Duration) -> Settled {
-        let hangs = self.1.is_some() && self.0.borrow().commits_hang;
-        if hangs {
-            self.2.sleep(wait).await;
-            return Settled::Busy;
-        }
-        let Some(job) = self.1.take() else { return Settled::Idle };
-        self.0.borrow_mut().commits.push(job.progress[0].next_offset);
-        Settled::Committed(CommitTimes::default())
-    }
-
-    async fn recover(&mut self) -> Result<(), CommitError> {
-        if self.0.borrow().is_fenced { Err(CommitError::Fenced("fenced".to_owned())) } else { Ok(()) }
-    }
+/// The reader is told to stop at the 21st poll; else once all is committed.
+fn stopped(mut world: World) -> World {
+    world.at_polls = [(21, Happens::Stop)].into();
+    world
 }
 
 /// Takes all records but one, which waits until the second look.
@@ -227,23 +67,22 @@ impl Feed for TestFeed {
 }
 
 /// Runs a reader until it ends in order.
-fn run(feed: TestFeed, world: World) -> (TestFeed, World, Duration) {
-    let (end, feed, world, passed) = end_of(feed, world);
+fn run(feed: TestFeed, world: World) -> (TestFeed, World) {
+    let (end, feed, world) = end_of(feed, world);
     end.unwrap();
-    (feed, world, passed)
+    (feed, world)
 }
 
-fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, World, Duration) {
+fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let (world, clock, stop) = (Rc::new(RefCell::new(world)), VirtualClock::default(), CancellationToken::new());
-    let metrics = Arc::<TestObserver>::clone(&world.borrow().observer);
-    let (source_world, source_clock, source_stop) = (Rc::clone(&world), clock.clone(), stop.clone());
+    let (clock, stop, metrics) = (world.clock.clone(), world.stop.clone(), Arc::<TestObserver>::clone(&world.observer));
+    let (world, source, sink) = ends(world);
     let mut reader = TopicReader {
         topic: "refunds".into(),
-        source: FakeSource { world: source_world, starts: Vec::new(), clock: source_clock, stop: source_stop },
-        sink: FakeSink(Rc::clone(&world), None, clock.clone()),
+        source,
+        sink,
         feed,
-        clock: clock.clone(),
+        clock,
         limits: Arc::default(),
         drain: Duration::from_secs(2),
         stop,
@@ -254,33 +93,36 @@ fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, Wor
     let end = end.expect("the reader ends");
     let TopicReader { feed, source, sink, .. } = reader;
     drop((source, sink));
-    (end, feed, Rc::into_inner(world).unwrap().into_inner(), clock.passed())
+    (end, feed, Rc::into_inner(world).unwrap().into_inner())
 }
 
 #[test]
 fn a_record_that_waits_holds_its_partition_back_and_all_is_read_again_from_it_on() {
-    let (feed, world, passed) = run(TestFeed { waits: Some(4), ..TestFeed::default() }, World::default());
-    assert_eq!(world.commits, [4, RECORDS], "neither what is behind it nor the end is committed before it");
-    assert_eq!(feed.taken, [0, 1, 2, 3, 5, 6, 7, 8, 9, 4, 5, 6, 7, 8, 9]);
+    let (feed, world) = run(TestFeed { waits: Some(4), ..TestFeed::default() }, of_topic());
+    assert_eq!(world.progress, [4, RECORDS], "neither what is behind it nor the end is committed before it");
+    let taken: Vec<i64> = (0..RECORDS).filter(|offset| *offset != 4).chain(4..RECORDS).collect();
+    assert_eq!(feed.taken, taken);
+    let passed = world.clock.passed();
     assert!(passed >= LOOK_EVERY, "there was one look before, after {passed:?}");
 }
 
 #[test]
 fn the_group_is_served_and_a_stop_is_heard_while_a_feed_does_not_answer() {
-    let feed = TestFeed { hangs: true, ..TestFeed::default() };
-    let (_, world, _) = run(feed, World { stops_after: Some(20), ..World::default() });
-    assert!(world.polls > 20 && world.commits.is_empty(), "{} polls", world.polls);
+    let (_, world) = run(TestFeed { hangs: true, ..TestFeed::default() }, stopped(of_topic()));
+    assert!(world.polls > 20 && world.progress.is_empty(), "{} polls", world.polls);
 }
 
 #[test]
 fn the_lag_is_shown_while_a_feed_or_a_commit_fails_or_hangs() {
-    let fails = (TestFeed { fails: true, ..TestFeed::default() }, World::default());
-    let hangs = (TestFeed { hangs: true, ..TestFeed::default() }, World::default());
-    let commit = (TestFeed::default(), World { reads_one: true, commits_hang: true, ..World::default() });
-    for (place, (feed, world)) in [fails, hangs, commit].into_iter().enumerate() {
-        let (_, world, _) = run(feed, World { stops_after: Some(20), ..world });
+    let fails = TestFeed { fails: true, ..TestFeed::default() };
+    let hangs = TestFeed { hangs: true, ..TestFeed::default() };
+    let mut hung_commit = of_topic();
+    hung_commit.trickle = Some(usize::MAX);
+    let cases = [(fails, of_topic()), (hangs, of_topic()), (TestFeed::default(), hung_commit)];
+    for (place, (feed, world)) in cases.into_iter().enumerate() {
+        let (_, world) = run(feed, stopped(world));
         let lags = world.observer.lags.read().unwrap();
-        assert!(world.commits.is_empty() && lags.iter().all(|(topic, _)| *topic == BesideTopic::Refunds));
+        assert!(world.progress.is_empty() && lags.iter().all(|(topic, _)| *topic == BesideTopic::Refunds));
         let (first, last) = (lags.first().unwrap().1, lags.last().unwrap().1);
         assert!(first >= RECORDS && last > first + 5, "it grows, {place}: {lags:?}");
     }
@@ -288,7 +130,9 @@ fn the_lag_is_shown_while_a_feed_or_a_commit_fails_or_hangs() {
 
 #[test]
 fn a_reader_that_is_fenced_ends_though_no_broker_answers() {
-    let (end, _, world, _) = end_of(TestFeed::default(), World { is_fenced: true, ..World::default() });
+    let mut world = of_topic();
+    world.is_fenced = true;
+    let (end, _, world) = end_of(TestFeed::default(), world);
     let LaneError::Fatal(message) = end.unwrap_err();
     assert!(message.ends_with("fenced"), "{message}");
     assert_eq!(world.polls, 0);

@@ -108,12 +108,6 @@ fn what_is_out_of_the_ordinary_is_said() {
     says(&never, &["allow some sends now; of any channel, category and campaign never."]);
 }
 
-#[test]
-fn deferred_intents_are_said_to_be_elsewhere_where_there_can_be_any() {
-    let told = |may_defer| page(&user(), None, may_defer).contains("Deferred intents are not listed");
-    assert_eq!([told(true), told(false)], [true, false]);
-}
-
 /// A budget with so much left; one without anything never frees.
 fn budget(name: &str, left: Option<u64>) -> LimitView {
     let why = match left {
@@ -175,8 +169,6 @@ fn a_budget_that_denies_is_named_with_its_limit_and_when_it_frees() {
     let until = "are used. This reason holds until 2026-11-20 18:00:01 (in 1h).";
     let why = "reason budget: 50 of the 50 that budget spring allows in any 1h";
     decided(&denied(vec![budget("other", Some(7)), spent.clone()], Some(at(HOUR_MS))), &[why, until, "in 1h"]);
-    let total = LimitView { span: LimitSpan::Total(true), free_at: None, ..spent.clone() };
-    decided(&denied(vec![total], None), &["that budget spring allows in total are used, and it never frees.", "never"]);
     let campaign = LimitView { campaign: Some("may".to_owned()), span: LimitSpan::Per("day".to_owned()), ..spent };
     decided(&denied(vec![campaign], Some(at(HOUR_MS))), &["budget spring allows for campaign may per day are used."]);
 }
@@ -194,9 +186,6 @@ fn the_budgets_of_an_intent_are_listed_with_what_is_left_and_one_that_cannot_be_
             "WARNING: a budget cannot be read from Redis",
         ],
     );
-    let shown = page(&user(), Some(&denied(vec![budget("b", Some(7))], None)), false);
-    assert!(!shown.contains("WARNING"), "{shown}");
-    assert!(!page(&user(), None, false).to_lowercase().contains("budget"));
 }
 
 #[test]

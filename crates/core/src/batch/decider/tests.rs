@@ -13,7 +13,8 @@ use crate::{
     basis::shard::UserHash,
     batch::{
         output::Grounds,
-        record::{NoHeaders, ReadBefore},
+        record::ReadBefore,
+        tests::{Row, Rows},
     },
     decision::{
         decision_header,
@@ -25,7 +26,7 @@ use crate::{
     limit::{
         budget::{
             lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Outcome, Owed, Settling, Ticket, Unspent},
-            ledger::{CountId, TakeAnswer},
+            ledger::TakeAnswer,
         },
         pressure::Pressure,
         route::routes::Routes,
@@ -134,9 +135,8 @@ fn granted(claim: &Claim, tokens: u64) -> Answers {
     let (mut leases, passed) = (Leases::new(10, 1), claim.judged_at);
     assert_eq!(leases.claim(Ticket(0), claim, passed), Claimed::Pending);
     let call = leases.due(passed).turns.remove(0).call;
-    let (free_in_ms, counted_for_ms, count_id) = (Some(0), 1_000, CountId::default());
-    let (granted, used, leased) = (tokens, tokens, tokens);
-    let answer = TakeAnswer { granted, used, leased, bucket: 0, free_in_ms, counted_for_ms, count_id };
+    let (granted, used, leased, free_in_ms) = (tokens, tokens, tokens, Some(0));
+    let answer = TakeAnswer { granted, used, leased, free_in_ms, counted_for_ms: 1_000, ..TakeAnswer::default() };
     leases.answered(call, Ok(answer), passed, passed);
     match leases.claim(Ticket(0), claim, passed) {
         Claimed::Answered(answers) => answers,
@@ -204,20 +204,6 @@ fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
     assert_eq!(to_defer("goes", Some(hour_ms)), None);
 }
 
-/// Values, at the offsets of their places.
-struct Values(Vec<String>);
-
-impl Records for Values {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        let (value, offset) = (Some(self.0[index].as_bytes()), i64::try_from(index).unwrap());
-        RecordView { key: None, value, partition: 0, offset, timestamp: None, headers: &NoHeaders, deferral: None }
-    }
-}
-
 #[test]
 fn a_batch_of_more_budgets_than_two_bytes_count_takes_from_those_of_each_campaign() {
     const CAMPAIGNS: usize = 300;
@@ -226,7 +212,7 @@ fn a_batch_of_more_budgets_than_two_bytes_count_takes_from_those_of_each_campaig
         .collect();
     let decider = decider(&each);
     let intent = |n: usize| format!(r#"{{"id":"{n}","user_id":{n},"campaign":"{n}"}}"#);
-    let records = Values((0..CAMPAIGNS).map(intent).collect());
+    let records = Rows::of((0..CAMPAIGNS).map(intent));
     let decoded = decider.decode(&records);
     let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
     let claim = gated.claim().unwrap();

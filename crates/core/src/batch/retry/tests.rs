@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     batch::{
         decider::{DecodedBatch, Ground},
-        record::Headers,
+        tests::Row,
     },
     decision::decision_header::with_retry,
 };
@@ -20,45 +20,22 @@ fn decider(policy: &str) -> Decider {
     Decider { topic: "retries".into(), ..Decider::of(Policy::uncapped(policy)) }
 }
 
-/// One record: its value, its headers, and its deferral.
-struct One {
-    value: String,
-    headers: Vec<(&'static str, String)>,
-    deferral: Option<Deferral>,
-}
-
-impl Headers for One {
-    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        self.headers.get(index).map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())))
-    }
-}
-
-impl Records for One {
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn get(&self, _: usize) -> RecordView<'_> {
-        let (value, deferral) = (Some(self.value.as_bytes()), self.deferral.as_ref());
-        RecordView { key: None, value, partition: 3, offset: 7, timestamp: None, headers: self, deferral }
-    }
-}
-
-fn approved(more: &str, retry: u32) -> One {
+fn approved(more: &str, retry: u32) -> Row {
     let decision = if retry == 0 { DECISION.to_owned() } else { with_retry(DECISION.as_bytes(), retry).unwrap() };
     let forged = ("weir-decision", with_retry(DECISION.as_bytes(), 99).unwrap());
     let value = format!(r#"{{"id":"i","user_id":"u"{more}}}"#);
-    One { value, headers: vec![forged, ("weir-decision", decision), ("trace", "t".to_owned())], deferral: None }
+    let headers = vec![forged, ("weir-decision", decision), ("trace", "t".to_owned())];
+    Row { partition: 3, offset: 7, value, headers, ..Row::default() }
 }
 
 /// What becomes of a record.
-fn tried(policy: &str, record: &One, now: Time) -> Output {
+fn tried(policy: &str, record: &Row, now: Time) -> Output {
     let (outputs, _) = try_again(&decider(policy), record, Wheel { shares: 1 }, now);
     let [output] = outputs.try_into().unwrap();
     output
 }
 
-fn why(policy: &str, record: &One, now: Time) -> Option<String> {
+fn why(policy: &str, record: &Row, now: Time) -> Option<String> {
     let Output { to, value, headers } = tried(policy, record, now);
     if to == Destination::Undelivered {
         assert_eq!((value, headers.len()), (OutputValue::AsItCame, 1));
@@ -132,16 +109,16 @@ fn each_failed_delivery_counts_for_its_route() {
 #[test]
 fn what_is_no_approved_record_becomes_a_dead_letter() {
     let now = time("2026-11-20T09:10:00Z");
-    let reason = |record: &One| {
+    let reason = |record: &Row| {
         let Output { to, headers, .. } = tried(POLICY, record, now);
         assert_eq!(to, Destination::DeadLetters);
         headers.iter().find(|(name, _)| *name == "weir-reason").unwrap().1.clone()
     };
-    let without = One { headers: vec![("trace", "t".to_owned())], ..approved("", 0) };
+    let without = Row { headers: vec![("trace", "t".to_owned())], ..approved("", 0) };
     assert_eq!(reason(&without), "missing_field");
-    let changed = One { headers: vec![("weir-decision", "{}".to_owned())], ..approved("", 0) };
+    let changed = Row { headers: vec![("weir-decision", "{}".to_owned())], ..approved("", 0) };
     assert_eq!(reason(&changed), "wrong_type");
-    let no_user = One { value: r#"{"id":"i"}"#.to_owned(), ..approved("", 0) };
+    let no_user = Row { value: r#"{"id":"i"}"#.to_owned(), ..approved("", 0) };
     assert_eq!(reason(&no_user), "missing_field");
 }
 

@@ -114,7 +114,7 @@ pub(crate) fn unit(limit: u64, best_effort: bool) -> u64 {
     if best_effort { 1 } else { (limit / 1000).max(1) }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TakeAnswer {
     /// How many were granted; 0: the budget is spent.
     pub granted: u64,

@@ -56,19 +56,6 @@ fn with_a_maximum_of_one_a_user_may_come_in() {
 }
 
 #[test]
-fn nobody_comes_in_by_a_place_that_may_be_others_by_now() {
-    let state = PressureState::new(&rule(1_000));
-    state.places.add(5);
-    assert!(state.take_place(Duration::from_secs(1_000_000)), "nobody else has any");
-    state.places.renew(Duration::from_secs(20));
-    for (passed, comes_in) in [(19_999, true), (20_000, false)] {
-        let passed = Duration::from_millis(passed);
-        assert_eq!([state.has_place(passed), state.take_place(passed)], [comes_in; 2], "{passed:?}");
-    }
-    assert_eq!((state.places.left(), state.places.held()), (3, 5));
-}
-
-#[test]
 fn users_who_wait_come_back_evenly_over_the_window() {
     let rule = rule(1_000);
     let window_ms = rule.window_ms();

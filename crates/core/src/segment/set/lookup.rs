@@ -126,18 +126,3 @@ fn sort_by_block(asked: &mut Vec<NarrowAsk>, spare: &mut Vec<NarrowAsk>) {
         std::mem::swap(asked, spare);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn asks_come_into_the_order_of_their_blocks_and_none_is_lost() {
-        let ids = (0..5000_u32).map(|n| n.wrapping_mul(0x9E37_79B9));
-        let mut asked: Vec<NarrowAsk> = ids.zip(0..).collect();
-        let mut expected = asked.clone();
-        expected.sort_by_key(|(id, _)| block_of(*id));
-        sort_by_block(&mut asked, &mut Vec::new());
-        assert_eq!(asked, expected);
-    }
-}

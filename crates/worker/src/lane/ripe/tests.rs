@@ -1,27 +1,9 @@
 //! Which buckets are read when.
 
-use weir_core::{
-    batch::record::{NoHeaders, RecordView},
-    deferral::{DeferReason, Deferral},
-};
+use weir_core::deferral::{DeferReason, Deferral};
 
 use super::*;
-
-/// Records: partition, offset and deferral.
-struct Batch(Vec<(i32, i64, Deferral)>);
-
-impl Records for Batch {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        let (partition, offset, deferral) = &self.0[index];
-        let (partition, offset) = (*partition, *offset);
-        let deferral = Some(deferral);
-        RecordView { key: None, value: None, partition, offset, timestamp: None, headers: &NoHeaders, deferral }
-    }
-}
+use crate::tests::{Row, Rows};
 
 const NO: Duration = Duration::ZERO;
 
@@ -30,7 +12,7 @@ fn time(clock: &str) -> Time {
 }
 
 /// Records of the minutes with one share: partition, offset, and when each is due.
-fn batch(records: &[(i32, i64, &str)]) -> Batch {
+fn batch(records: &[(i32, i64, &str)]) -> Rows {
     let deferral = |due| Deferral {
         due: time(due),
         topic: "t".into(),
@@ -40,7 +22,8 @@ fn batch(records: &[(i32, i64, &str)]) -> Batch {
         why: DeferReason::TooEarly,
         count: 1,
     };
-    Batch(records.iter().map(|(partition, offset, due)| (*partition, *offset, deferral(due))).collect())
+    let row = |&(partition, offset, due): &_| Row { partition, offset, deferral: Some(deferral(due)), timestamp: None };
+    Rows(records.iter().map(row).collect())
 }
 
 /// Buckets of a lane that has heard of all.

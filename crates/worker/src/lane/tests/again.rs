@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use weir_core::{basis::shard::IdHash, limit::budget::WhenUnavailable, policy::Selection};
+use weir_core::basis::shard::IdHash;
 
 use super::*;
 
@@ -104,10 +104,10 @@ fn of_what_was_read_before_an_admission_counts_whatever_the_gate_says_now_and_no
 fn a_replay_of_a_budget_that_cannot_be_asked_is_approved_and_holds_up_no_other() {
     let (clock, looked_up) = (Noon::default(), AtomicUsize::new(0));
     let store = stalling(First::Answers, &clock, [(id(1), noon())].into(), &looked_up);
-    let budgets = vec![tokens::budget(tokens::of_channel("c1"), WhenUnavailable::Suppress)];
+    let rules = tokens::budget(tokens::ENOUGH, "channel = \"c1\"\non_unavailable = \"suppress\"\n");
     let unavailable_after = Some(Duration::from_millis(50));
     let (read_before, tokens_away) = (Some(2), Arc::new(AtomicBool::new(true)));
-    let world = World { budgets, tokens_away, unavailable_after, read_before, ..World::default() };
+    let world = World { rules, tokens_away, unavailable_after, read_before, ..World::default() };
     let world = done(run_by(clock.clone(), store, world));
     let others: Vec<i64> = (0..RECORDS).filter(|offset| *offset == 1 || offset % 3 != 1).collect();
     assert_eq!(approved(&world), others);
@@ -117,12 +117,12 @@ fn a_replay_of_a_budget_that_cannot_be_asked_is_approved_and_holds_up_no_other()
 fn bypasses_that_do_not_count_go_on_without_the_store_also_where_they_are_looked_up() {
     let (clock, asked) = (Noon::default(), AtomicUsize::new(0));
     clock.0.store(STALL_MS, Relaxed);
-    let bypass = vec![Bypass { selection: Selection::default(), counts: Counts::No }];
     let away = store(|_, _| {
         asked.fetch_add(1, Relaxed);
         Err(is_silent())
     });
-    let world = done(run_by(clock, away, World { bypass, read_before: Some(RECORDS), ..world() }));
+    let (rules, read_before) = (tokens::BYPASS_ALL.to_owned(), Some(RECORDS));
+    let world = done(run_by(clock, away, World { rules, read_before, ..world() }));
     assert_eq!(approved(&world), Vec::<i64>::new(), "all have expired");
     assert_eq!(asked.load(Relaxed), (RECORDS as usize).div_ceil(BATCH), "once a batch");
 }

@@ -1,6 +1,6 @@
 //! Nothing is decided by a clock that most other clocks contradict.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
 use weir_core::basis::clocks::{ClockAnswers, OtherClock};
 
@@ -12,16 +12,13 @@ const HOUR_MS: i64 = 3_600_000;
 /// How often the lane waits until the clock is right again.
 const WAITS: usize = 4;
 
-/// Noon, for ever, on a machine whose clock is so far ahead until somebody has waited for a while.
+/// Noon, for ever, on a machine whose clock is so many milliseconds ahead.
 #[derive(Clone, Default)]
-struct Moved {
-    ahead_ms: Arc<AtomicI64>,
-    waits: Arc<AtomicUsize>,
-}
+struct Moved(Arc<AtomicI64>);
 
 impl Moved {
     fn by(&self, ahead_ms: i64) {
-        self.ahead_ms.store(ahead_ms, Relaxed);
+        self.0.store(ahead_ms, Relaxed);
     }
 
     /// This clock, compared with those of some machines where it is noon.
@@ -36,7 +33,7 @@ impl Moved {
 
 impl Clock for Moved {
     fn now(&self) -> Time {
-        noon().plus(self.ahead_ms.load(Relaxed))
+        noon().plus(self.0.load(Relaxed))
     }
 
     fn passed(&self) -> Duration {
@@ -44,9 +41,6 @@ impl Clock for Moved {
     }
 
     async fn sleep(&self, _: Duration) {
-        if self.ahead_ms.load(Relaxed) != 0 && self.waits.fetch_add(1, Relaxed) % WAITS == WAITS - 1 {
-            self.by(0);
-        }
         tokio::task::yield_now().await;
     }
 }
@@ -70,43 +64,47 @@ fn jumpy(clock: &Moved, mut jumps_ms: Vec<i64>) -> impl Store {
 #[test]
 fn a_lane_whose_clock_is_wrong_decides_nothing_until_it_is_right() {
     let jumps_ms = vec![HOUR_MS, -HOUR_MS, 8 * 24 * HOUR_MS, 301_000, -301_000];
-    let (clock, times) = (Moved::default(), jumps_ms.len());
+    let (clock, waits, times) = (Moved::default(), AtomicUsize::new(0), jumps_ms.len());
     // From the start, and then again and again while it works.
     clock.by(HOUR_MS);
-    done(run_by(clock.compared(3), jumpy(&clock, jumps_ms), World::default()));
-    assert_eq!(clock.waits.load(Relaxed), (times + 1) * WAITS, "it has waited each time");
+    let put_right = || {
+        if clock.0.load(Relaxed) != 0 && waits.fetch_add(1, Relaxed) % WAITS == WAITS - 1 {
+            clock.by(0);
+        }
+    };
+    done(run_by(AfterWait(clock.compared(3), put_right), jumpy(&clock, jumps_ms), World::default()));
+    assert_eq!(waits.load(Relaxed), (times + 1) * WAITS, "it has waited each time");
 }
 
 #[test]
 fn records_that_most_brokers_stamped_in_the_future_are_decided_when_the_clock_is_there() {
     let hour_ahead = |broker| Append { broker, at: noon().plus(HOUR_MS) };
-    for (brokers, waits) in [(&[1, 2][..], WAITS), (&[1], 0)] {
+    for (brokers, least) in [(&[1, 2][..], WAITS), (&[1], 0)] {
         // An hour behind, and so is the only Redis node: no clock but the brokers' contradicts.
-        let clock = Moved::default();
+        let (clock, waits) = (Moved::default(), AtomicUsize::new(0));
         let compared = clock.compared(1);
-        let (machine, moved) = (compared.clone(), clock.clone());
-        let put_right = move || {
-            if moved.waits.fetch_add(1, Relaxed) == WAITS - 1 {
-                moved.by(HOUR_MS);
+        let put_right = || {
+            if waits.fetch_add(1, Relaxed) == WAITS - 1 {
+                clock.by(HOUR_MS);
                 let at = (Duration::ZERO, Duration::ZERO);
                 let answered = vec![OtherClock::new("redis-0".to_owned(), at, noon().plus(HOUR_MS))];
-                machine.note(ClockAnswers { machines: vec!["redis-0".to_owned()], answered });
+                compared.note(ClockAnswers { machines: vec!["redis-0".to_owned()], answered });
             }
         };
         let appends = brokers.iter().copied().map(hour_ahead).collect();
         let patient = store(|batch, answers| {
-            assert!(clock.waits.load(Relaxed) >= waits, "decided while most clocks contradict");
+            assert!(waits.load(Relaxed) >= least, "decided while most clocks contradict");
             fill(answers, batch.now);
             Ok(())
         });
-        done(run_by(OnWait(compared, put_right), patient, World { appends, ..World::default() }));
+        done(run_by(AfterWait(compared.clone(), put_right), patient, World { appends, ..World::default() }));
     }
 }
 
 /// A lane without another clock than its own that is told to stop when it waits.
 fn stopped_while_the_clock_is_wrong(world: World) -> World {
     let (stop, clock) = (world.stop.clone(), Moved::default());
-    let clock_of_lane = OnWait(ComparedClock::new(clock.clone()), move || stop.cancel());
+    let clock_of_lane = AfterWait(ComparedClock::new(clock.clone()), move || stop.cancel());
     let (end, world) = run_by(clock_of_lane, jumpy(&clock, Vec::new()), world);
     end.unwrap();
     world
@@ -124,26 +122,4 @@ fn how_many_retries_are_not_taken_is_shown_while_the_clock_is_wrong() {
     let world = stopped_while_the_clock_is_wrong(World { task, ..World::default() });
     assert!(world.visible.is_empty());
     assert_eq!(world.observer.lags.read().unwrap().last(), Some(&(BesideTopic::Retries, RECORDS)));
-}
-
-/// A clock that does something whenever somebody waits, which takes no time.
-struct OnWait<F>(ComparedClock<Moved>, F);
-
-impl<F: Fn() + Send + Sync> Clock for OnWait<F> {
-    fn now(&self) -> Time {
-        self.0.now()
-    }
-
-    fn passed(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    async fn sleep(&self, _: Duration) {
-        (self.1)();
-        tokio::task::yield_now().await;
-    }
-
-    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
-        self.0.time_to_decide(appends)
-    }
 }

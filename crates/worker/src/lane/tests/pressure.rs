@@ -1,19 +1,18 @@
 //! The places by which users come in.
 
-use weir_core::{intent::class::Filter, limit::pressure::PressureState, policy::Action};
+use weir_core::limit::pressure::PressureState;
 
 use super::*;
 
 /// A world whose policy has pressure, with so many places of a thousand, and until when these are usable.
 fn with_places(places: u64, usable_until: Duration) -> (World, Arc<PressureState>) {
-    let (filter, action) = (Filter::default(), Action::Suppress);
-    let rule = PressureRule { max_active_users: 1_000, window_minutes: 30, filter, action };
+    let rules = "[pressure]\nmax_active_users = 1000\nwindow = \"30m\"\naction = \"suppress\"\n".to_owned();
     let (pressure, _inbox) = Pressure::new();
-    let state = Arc::new(PressureState::new(&rule));
+    let state = Arc::new(PressureState::new(policy_with(&rules).pressure.as_ref().unwrap()));
     state.places.add(places);
     state.places.renew(usable_until);
     pressure.replace(Some(Arc::clone(&state)));
-    (World { pressed: Some((rule, pressure)), ..World::default() }, state)
+    (World { rules, pressed: Some(pressure), ..World::default() }, state)
 }
 
 /// A world whose policy has pressure that denies nobody.
@@ -73,78 +72,16 @@ fn others_are_told_by_a_lane_that_fails_too() {
     assert_eq!((world.turns.count(), world.turns.count_taken()), (2, 2), "with the assignment, and at the end");
 }
 
-/// A clock that moves on to the first of the moments that are waited for: a long wait takes no time from the short ones beside it.
-#[derive(Clone, Default)]
-struct Moments(Arc<RwLock<Waits>>);
-
-#[derive(Default)]
-struct Waits {
-    passed: Duration,
-    /// Until when somebody waits, each with a number.
-    until: BTreeSet<(Duration, usize)>,
-    begun: usize,
-}
-
-struct Wait {
-    moments: Moments,
-    until: (Duration, usize),
-    /// Whether it was the first one when it looked last.
-    was_first: bool,
-}
-
-impl Wait {
-    /// It moves the clock on where it is the first one twice in a row: at the first look a short one beside it may have just ended, and the
-    /// next one not begun.
-    fn is_over(&mut self) -> bool {
-        let (mut waits, until) = (self.moments.0.write().unwrap(), self.until.0);
-        let is_first = waits.until.first() == Some(&self.until);
-        if is_first && self.was_first {
-            waits.passed = waits.passed.max(until);
-        }
-        self.was_first = is_first;
-        waits.passed >= until
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        self.moments.0.write().unwrap().until.remove(&self.until);
-    }
-}
-
-impl Clock for Moments {
-    fn now(&self) -> Time {
-        noon()
-    }
-
-    fn passed(&self) -> Duration {
-        self.0.read().unwrap().passed
-    }
-
-    async fn sleep(&self, wait: Duration) {
-        let mut wait = {
-            let mut waits = self.0.write().unwrap();
-            waits.begun += 1;
-            let until = (waits.passed.saturating_add(wait), waits.begun);
-            waits.until.insert(until);
-            Wait { moments: self.clone(), until, was_first: false }
-        };
-        tokio::task::yield_now().await;
-        while !wait.is_over() {
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
-/// Runs a lane whose turns nobody takes, while this happens at its polls; gives how long it took.
+/// Runs a lane whose turns nobody takes, while this happens at its polls. A long wait takes no time from the short ones beside it: time moves
+/// on to the first moment that is waited for.
 ///
 /// It has its partitions with the second poll, waits for a turn for two seconds, with seven polls in them, and takes two polls a batch from
 /// then on.
-fn without_turns(at_polls: impl IntoIterator<Item = (usize, Happens)>) -> (Duration, World) {
-    let (clock, at_polls) = (Moments::default(), at_polls.into_iter().collect());
-    let (end, world) = run_by(clock.clone(), answers(), World { no_turns: true, at_polls, ..pressed() });
+fn without_turns(at_polls: impl IntoIterator<Item = (usize, Happens)>) -> World {
+    let at_polls = at_polls.into_iter().collect();
+    let (end, world) = run(World { no_turns: true, is_paused: true, at_polls, ..pressed() });
     end.unwrap();
-    (clock.passed(), world)
+    world
 }
 
 const REVOKED: Happens = Happens::Change(Some(GroupEvent::Revoked));
@@ -156,7 +93,7 @@ fn changes(world: &World) -> Vec<(GroupEvent, u64)> {
 
 #[test]
 fn a_stop_is_heard_while_a_turn_is_waited_for_before_partitions_are_given_up() {
-    let (_, world) = without_turns([(13, REVOKED), (15, Happens::Stop)]);
+    let world = without_turns([(13, REVOKED), (15, Happens::Stop)]);
     assert_eq!(changes(&world), [(GroupEvent::Assigned, 0)], "the other one is not taken up any more");
     assert_eq!(world.turns.count(), 3, "one more is asked for at the end");
     assert_eq!(world.visible, (0..world.committed).collect::<Vec<_>>());
@@ -165,17 +102,17 @@ fn a_stop_is_heard_while_a_turn_is_waited_for_before_partitions_are_given_up() {
 
 #[test]
 fn a_stop_is_heard_while_the_first_batch_waits_for_a_turn() {
-    let (took, world) = without_turns([(4, Happens::Stop)]);
+    let world = without_turns([(4, Happens::Stop)]);
     assert_eq!(changes(&world), [(GroupEvent::Assigned, 0)]);
     assert_eq!((world.turns.count(), world.committed), (2, 0), "nothing is read any more");
     // A part of the wait, and what is left of the time to end.
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(world.took < Duration::from_secs(3), "{:?}", world.took);
 }
 
 #[test]
 fn a_change_that_is_another_one_once_the_turn_was_waited_for_is_taken_up_as_it_is_then() {
     for event in [None, Some(GroupEvent::Assigned)] {
-        let (_, world) = without_turns([(13, REVOKED), (15, Happens::Change(event))]);
+        let world = without_turns([(13, REVOKED), (15, Happens::Change(event))]);
         each_once(&world);
         let first = (GroupEvent::Assigned, 0);
         let (expected, turns) = match event {
@@ -190,12 +127,12 @@ fn a_change_that_is_another_one_once_the_turn_was_waited_for_is_taken_up_as_it_i
 
 #[test]
 fn partitions_that_are_taken_before_their_first_batch_are_given_up_and_the_next_ones_wait_anew() {
-    let (took, world) = without_turns([(5, REVOKED)]);
+    let world = without_turns([(5, REVOKED)]);
     each_once(&world);
     let expected = [(GroupEvent::Assigned, 0), (GroupEvent::Revoked, 2), (GroupEvent::Assigned, 2)];
     assert_eq!(changes(&world), expected);
     assert_eq!(world.turns.count(), 4);
     // A part of the first wait, and two in full; the last one has only what is left of the time to end.
     let [least, most] = [6, 7].map(Duration::from_secs);
-    assert!((least..most).contains(&took), "{took:?}");
+    assert!((least..most).contains(&world.took), "{:?}", world.took);
 }

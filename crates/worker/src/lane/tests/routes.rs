@@ -15,11 +15,9 @@ use crate::backoff::LONGEST_BACKOFF;
 
 /// A world whose intents take a route with so many permits.
 fn paced(permits: u64) -> (World, Arc<Routes>) {
-    let text = "version = \"1\"\ndefault = { caps = \"unlimited\" }\n[[routes]]\nname = \"all\"\nrate = 1\n";
-    let policy = parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap();
-    let routes = Routes::new();
+    let (rules, routes) = ("[[routes]]\nname = \"all\"\nrate = 1\n".to_owned(), Routes::new());
     routes.state("all").grant(permits, 0, Duration::MAX);
-    (World { routes: policy.routes, permits: Some(Arc::clone(&routes)), ..World::default() }, routes)
+    (World { rules, permits: Some(Arc::clone(&routes)), ..World::default() }, routes)
 }
 
 #[test]
@@ -61,7 +59,7 @@ fn permits_of_an_unclear_commit_are_not_held_for_longer_than_its_transaction_may
 fn what_waits_for_a_route_that_was_removed_is_read_without_permits() {
     let (world, routes) = paced(0);
     let topic = routes.state("all").topic;
-    done(run(World { routes: Vec::new(), task: Some(Task::Waiting(topic)), ..world }));
+    done(run(World { rules: String::new(), task: Some(Task::Waiting(topic)), ..world }));
 }
 
 #[test]
@@ -257,7 +255,7 @@ fn what_is_read_and_put_back_for_want_of_permits_is_found_all_the_same() {
 #[test]
 fn what_was_read_without_permits_is_read_again_where_its_route_waits_again_by_the_time_that_it_is_decided() {
     let (mut world, routes) = paced(0);
-    let (state, waits_again) = (routes.state("all"), std::mem::take(&mut world.routes));
+    let (state, waits_again) = (routes.state("all"), std::mem::take(&mut world.rules));
     state.learn(RouteKnown { waiting: vec![RECORDS.unsigned_abs()], ..RouteKnown::default() });
     let clock = Late { state: Arc::clone(&state), clock: world.clock.clone(), found: Arc::default() };
     let (task, edit) = (Some(Task::Waiting(state.topic)), Some((RECORDS / 2, waits_again)));

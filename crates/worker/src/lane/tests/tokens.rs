@@ -3,17 +3,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use weir_core::{
-    basis::{shard::IdHash, zone::Zone},
-    history::decide::Scope,
-    intent::class::Filter,
+    basis::shard::IdHash,
     limit::{
         budget::{
-            BudgetSpan, WhenUnavailable,
+            SpanNow,
+            lease::BudgetUse,
             ledger::{BudgetTokens, LooksAtBudgets as _, TakeAnswer, TakeTurn},
         },
         share::TurnNumber,
     },
-    policy::{Action, Selection},
     ports::{Share, embedded::EmbeddedStore},
 };
 
@@ -40,79 +38,44 @@ pub(super) fn ledger() -> EmbeddedLedger {
     EmbeddedLedger::new("only", || SystemClock.now().plus(60_000))
 }
 
-pub(super) fn of_channel(name: &str) -> Selection {
-    Selection { filter: Filter { channels: Some([name.to_owned()].into()), categories: None }, campaigns: None }
+/// More than there are intents.
+pub(super) const ENOUGH: u64 = 1_000_000;
+/// Bypasses that do not count are in no history, and take tokens again where they are decided again: some of the intents, and all of them.
+pub(super) const BYPASS: &str = "[[bypass]]\nchannel = \"c2\"\ncounts = false\n";
+pub(super) const BYPASS_ALL: &str = "[[bypass]]\nchannel = [\"c0\", \"c1\", \"c2\"]\ncounts = false\n";
+
+/// A budget of this limit, and what else it has.
+pub(super) fn budget(limit: u64, more: &str) -> String {
+    format!("[[budgets]]\nname = \"all\"\nlimit = {limit}\ntotal = true\nbest_effort = true\n{more}")
 }
 
-/// A budget that is never spent.
-pub(super) fn budget(selection: Selection, on_unavailable: WhenUnavailable) -> Budget {
-    Budget {
-        name: "all".into(),
-        selection,
-        scope: Scope::Every,
-        limit: 1_000_000,
-        span: BudgetSpan::Total,
-        best_effort: true,
-        when_spent: Action::Suppress,
-        on_unavailable,
-    }
-}
-
-/// How much of a budget is used.
-pub(super) fn used(budget: &Budget, mut ledger: EmbeddedLedger) -> u64 {
-    let id = BudgetId { name: Arc::clone(&budget.name), campaign: None };
-    let (look, mut answers) = ([budget.used_by(id, &Zone::utc(), noon())], [None]);
+/// How much of the budget is used.
+pub(super) fn used(mut ledger: EmbeddedLedger) -> u64 {
+    let (id, span) = (BudgetId { name: "all".into(), campaign: None }, SpanNow::Total);
+    let look = [BudgetUse { id, limit: ENOUGH, span, best_effort: true, unavailable_after: None }];
+    let mut answers = [None];
     let looked = ledger.look(&look, 1, &mut answers);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(looked).unwrap();
     answers[0].unwrap().used
 }
 
-/// A world whose policy has a budget for all, and how much of that is used.
-fn funded() -> (World, impl FnOnce() -> u64) {
-    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
-    let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
-    (world, move || used(&budget, ledger))
-}
-
-/// All are bypasses that do not count: they are in no history, and take tokens again where they are decided again.
-fn uncounted() -> Vec<Bypass> {
-    vec![Bypass { selection: Selection::default(), counts: Counts::No }]
-}
-
-/// The first call tells the lane to stop, and is never answered.
-struct Hangs<'a> {
-    stop: CancellationToken,
-    asked: &'a AtomicUsize,
-}
-
-impl Store for Hangs<'_> {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        self.asked.store(batch.requests.len(), Relaxed);
-        self.stop.cancel();
-        std::future::pending().await
-    }
-
-    fn shards(&self) -> u16 {
-        1
-    }
-
-    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
-        never_given_up(away)
-    }
-
-    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
-        unreachable!("nothing is owed")
-    }
+/// A world whose policy has a budget for all and this bypass, and how much of the budget is used.
+fn funded(bypass: &str) -> (World, impl FnOnce() -> u64) {
+    let ledger = ledger();
+    let (rules, tokens) = (budget(ENOUGH, bypass), Some(ledger.clone()));
+    (World { rules, tokens, ..World::default() }, move || used(ledger))
 }
 
 #[test]
 fn a_lane_that_is_told_to_stop_while_the_store_is_asked_gives_back_the_tokens_of_what_it_has_not_asked_for() {
-    let (world, used) = funded();
     // It is never asked for a bypass that does not count, and may have recorded all others.
-    let bypass = vec![Bypass { selection: of_channel("c2"), counts: Counts::No }];
-    let asked = AtomicUsize::new(0);
-    let store = Hangs { stop: world.stop.clone(), asked: &asked };
-    let (end, world) = run_with(store, World { bypass, ..world });
+    let (world, used) = funded(BYPASS);
+    let (asked, stop) = (AtomicUsize::new(0), world.stop.clone());
+    let store = hanging(|batch| {
+        asked.store(batch.requests.len(), Relaxed);
+        stop.cancel();
+    });
+    let (end, world) = run_with(store, world);
     end.unwrap();
     assert!(world.visible.is_empty());
     let asked = asked.load(Relaxed);
@@ -124,7 +87,7 @@ fn a_lane_that_is_told_to_stop_while_the_store_is_asked_gives_back_the_tokens_of
 fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
     // It fails for some calls, and records all the same or not, by a clock that moves on with each call.
     let pays_once = |with: fn() -> StoreError, records: bool| {
-        let ((world, used), clock) = (funded(), Noon::default());
+        let ((world, used), clock) = (funded(""), Noon::default());
         let (mut calls, mut recorded) = (0, BTreeMap::new());
         let fails = store(|batch, answers| {
             calls += 1;
@@ -148,11 +111,10 @@ fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
 
 #[test]
 fn the_last_intents_of_a_budget_are_not_denied_for_want_of_tokens_that_their_batch_has_kept() {
-    let (ledger, budget) = (ledger(), budget(Selection::default(), WhenUnavailable::Wait));
-    let budget = Budget { limit: RECORDS.unsigned_abs(), ..budget };
-    let (budgets, tokens) = (vec![budget.clone()], Some(ledger.clone()));
+    let ledger = ledger();
+    let (rules, tokens) = (budget(RECORDS.unsigned_abs(), ""), Some(ledger.clone()));
     // They do not expire; where they may, the sink leaves it to the test what is approved.
-    let world = World { budgets, tokens, expires_at: Some("2026-11-22T12:00:00Z"), ..World::default() };
+    let world = World { rules, tokens, expires_at: Some("2026-11-22T12:00:00Z"), ..World::default() };
     // The store does not answer when it is asked for the last intent for the first time.
     let (mut was_silent, recorded) = (false, EmbeddedStore::new(86_400_000_i64));
     let last = IdHash::of(&format!("i-{}", RECORDS - 1));
@@ -167,12 +129,12 @@ fn the_last_intents_of_a_budget_are_not_denied_for_want_of_tokens_that_their_bat
     let world = done(run_with(silent_at_the_end, world));
     let committed = world.ledger.read().unwrap();
     let approved = committed.outputs.values().filter(|(to, _)| *to == Destination::APPROVED).count();
-    assert_eq!((approved, used(&budget, ledger)), (RECORDS as usize, RECORDS.unsigned_abs()));
+    assert_eq!((approved, used(ledger)), (RECORDS as usize, RECORDS.unsigned_abs()));
 }
 
 #[test]
 fn what_a_shard_without_its_history_was_asked_for_pays_nothing() {
-    let ((world, used), mut calls) = (funded(), 0);
+    let ((world, used), mut calls) = (funded(""), 0);
     let stop = world.stop.clone();
     let lost = store(move |_, _| {
         calls += 1;
@@ -193,8 +155,8 @@ fn tokens_of_what_is_not_recorded_are_spent_once_whatever_becomes_of_commits_and
     for (commits, revoke_every) in
         [(refused, None), (unclear, None), ([Fate::Unclear, Fate::Refused, Fate::Unclear], Some(7))]
     {
-        let (world, used) = funded();
-        done(run(World { bypass: uncounted(), commits: commits.into(), revoke_every, ..world }));
+        let (world, used) = funded(BYPASS_ALL);
+        done(run(World { commits: commits.into(), revoke_every, ..world }));
         assert_eq!(used(), RECORDS.unsigned_abs());
     }
 }
@@ -202,8 +164,8 @@ fn tokens_of_what_is_not_recorded_are_spent_once_whatever_becomes_of_commits_and
 /// The last batch is handed over when the lane ends, and may be visible.
 #[test]
 fn tokens_of_a_batch_whose_commit_nobody_waits_for_any_more_stay_spent() {
-    let (world, used) = funded();
-    let (end, world) = run(World { bypass: uncounted(), commits: [Fate::Hangs].into(), ..world });
+    let (world, used) = funded(BYPASS_ALL);
+    let (end, world) = run(World { commits: [Fate::Hangs].into(), ..world });
     end.unwrap();
     assert!(world.visible.is_empty());
     assert_eq!(used(), BATCH as u64, "and those of a batch that was not handed over went back");

@@ -5,13 +5,9 @@ use std::ops::ControlFlow;
 use super::*;
 use crate::trace::{BatchReport, BatchTrace, Tracer};
 
-/// What was reported: records and error of each batch whose commit has ended.
-#[derive(Default)]
-struct Reports(RwLock<Vec<(usize, Option<String>)>>);
-
-/// Samples every batch.
+/// Samples every batch. What was reported: records and error of each one whose commit has ended.
 #[derive(Clone, Default)]
-struct Every(Arc<Reports>);
+struct Every(Arc<RwLock<Vec<(usize, Option<String>)>>>);
 
 impl Tracer for Every {
     fn begin(&self) -> Option<Box<dyn BatchTrace>> {
@@ -28,7 +24,7 @@ impl BatchTrace for Every {
         let store = report.store.expect("each batch asks the store");
         assert!(store.from <= store.to && store.to <= report.commit.from && report.commit.from <= report.commit.to);
         assert_eq!(report.partitions, 1);
-        self.0.0.write().unwrap().push((report.records, report.error.map(str::to_owned)));
+        self.0.write().unwrap().push((report.records, report.error.map(str::to_owned)));
     }
 }
 
@@ -37,7 +33,7 @@ fn every_commit_is_reported_once_and_a_failed_one_with_its_error() {
     let every = Every::default();
     let commits = [Fate::Refused, Fate::Unclear].into();
     let world = done(run(World { commits, tracer: Some(Arc::new(every.clone())), ..World::default() }));
-    let reports = every.0.0.read().unwrap();
+    let reports = every.0.read().unwrap();
     assert_eq!(reports.iter().map(|(records, _)| *records).collect::<Vec<_>>(), world.sizes);
     let errors: Vec<bool> = reports.iter().map(|(_, error)| error.is_some()).collect();
     assert_eq!(errors.iter().filter(|error| **error).count(), 2);

@@ -5,9 +5,6 @@ use std::{collections::BTreeMap, sync::RwLockWriteGuard};
 use weir_core::{
     basis::shard::{IdHash, UserHash},
     batch::record::Output,
-    intent::class::Filter,
-    limit::budget::WhenUnavailable,
-    policy::{Selection, Unavailable},
 };
 
 use super::*;
@@ -113,13 +110,10 @@ impl Store for Sharded {
 }
 
 /// `c0` has the first action, `c1` the second and `c2` the third.
-fn world(actions: [Unavailable; 3], looks: Option<usize>) -> World {
-    let rule = |(number, action): (usize, Unavailable)| OnUnavailable {
-        filter: Filter { channels: Some([format!("c{number}")].into()), categories: None },
-        action,
-    };
+fn world(actions: &str, looks: Option<usize>) -> World {
+    let rule = |(number, action)| format!("[[on_unavailable]]\nchannel = \"c{number}\"\naction = \"{action}\"\n");
     World {
-        on_unavailable: actions.into_iter().enumerate().map(rule).collect(),
+        rules: actions.split(' ').enumerate().map(rule).collect(),
         unavailable_after: Some(AFTER),
         deferred_bytes: 1 << 20,
         ledger: Arc::new(RwLock::new(Ledger { looks, ..Ledger::default() })),
@@ -139,11 +133,9 @@ fn settled(ledger: &Ledger) {
     assert!(ledger.recorded.values().all(|times| *times == 1), "recorded twice");
 }
 
-use Unavailable::{Approve, Suppress, Wait};
-
 #[test]
 fn intents_of_a_shard_that_is_away_go_by_their_class_and_the_others_are_decided() {
-    let world = go(world([Approve, Suppress, Suppress], None));
+    let world = go(world("approve suppress suppress", None));
     let ledger = world.ledger.write().unwrap();
     for (offset, found) in &ledger.outputs {
         let expected = match (shard(*offset), offset % 3) {
@@ -161,7 +153,7 @@ fn intents_of_a_shard_that_is_away_go_by_their_class_and_the_others_are_decided(
 #[test]
 fn owed_sends_are_recorded_once_the_shard_is_back_and_before_it_is_asked_again() {
     for looks in [1, 3, 20] {
-        let world = go(world([Approve, Suppress, Approve], Some(looks)));
+        let world = go(world("approve suppress approve", Some(looks)));
         let ledger = world.ledger.write().unwrap();
         settled(&ledger);
         let direct = ledger.outputs.iter().filter(|(offset, (_, later))| shard(**offset) == AWAY && !later).count();
@@ -173,7 +165,7 @@ fn owed_sends_are_recorded_once_the_shard_is_back_and_before_it_is_asked_again()
 fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
     for fates in [[Fate::Refused, Fate::Unclear], [Fate::Unclear, Fate::Refused], [Fate::Unclear, Fate::Unclear]] {
         let commits = fates.into_iter().cycle().take(4).collect();
-        let world = go(World { commits, ..world([Approve, Approve, Approve], Some(12)) });
+        let world = go(World { commits, ..world("approve approve approve", Some(12)) });
         let ledger = world.ledger.write().unwrap();
         assert!(ledger.later().count() > 0);
         settled(&ledger);
@@ -182,8 +174,8 @@ fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
 
 #[test]
 fn owed_sends_are_recorded_at_the_end_though_the_turn_that_tells_others_is_not_taken() {
-    let (pressed, no_turns) = (pressure::pressed().pressed, true);
-    let world = World { pressed, no_turns, ..world([Approve, Approve, Approve], Some(2)) };
+    let (pressed, world) = (pressure::pressed(), world("approve approve approve", Some(2)));
+    let world = World { rules: pressed.rules + &world.rules, pressed: pressed.pressed, no_turns: true, ..world };
     world.ledger.write().unwrap().away_until = Some(world.stop.clone());
     let world = go(world);
     let ledger = world.ledger.write().unwrap();
@@ -196,7 +188,7 @@ const WHEEL: Option<Wheel> = Some(Wheel { shares: 1 });
 
 #[test]
 fn intents_of_a_class_that_waits_are_deferred_and_hold_up_no_other() {
-    let world = go(World { wheel: WHEEL, ..world([Wait, Wait, Wait], Some(60)) });
+    let world = go(World { wheel: WHEEL, ..world("wait wait wait", Some(60)) });
     let ledger = world.ledger.write().unwrap();
     assert_eq!(ledger.later().count(), 0);
     let deferred = |to: &Destination| matches!(to, Destination::Deferred(_));
@@ -214,7 +206,7 @@ fn intents_of_a_class_that_waits_are_deferred_and_hold_up_no_other() {
 
 #[test]
 fn where_nothing_can_be_deferred_the_lane_waits_in_place() {
-    let world = go(world([Wait, Approve, Suppress], Some(60)));
+    let world = go(world("wait approve suppress", Some(60)));
     assert!(world.visible.is_sorted());
     let ledger = world.ledger.write().unwrap();
     settled(&ledger);
@@ -223,24 +215,19 @@ fn where_nothing_can_be_deferred_the_lane_waits_in_place() {
 
 #[test]
 fn a_batch_that_is_judged_again_and_again_pays_its_budget_once() {
-    let (ledger, budget) = (tokens::ledger(), tokens::budget(Selection::default(), WhenUnavailable::Wait));
     // Intents of the first class hold up those of the second, which could be approved; a bypass is approved anyway.
-    let bypass = Bypass { selection: tokens::of_channel("c2"), counts: Counts::No };
-    let world = World {
-        budgets: vec![budget.clone()],
-        bypass: vec![bypass],
-        tokens: Some(ledger.clone()),
-        ..world([Wait, Approve, Suppress], Some(60))
-    };
+    let (ledger, world) = (tokens::ledger(), world("wait approve suppress", Some(60)));
+    let rules = world.rules + &tokens::budget(tokens::ENOUGH, tokens::BYPASS);
+    let world = World { rules, tokens: Some(ledger.clone()), ..world };
     // In real time: the task that holds the tokens is beside the lane. By the ledger's clock all is admitted before its first use.
     done(run_by(SystemClock, Sharded(Arc::clone(&world.ledger)), world));
-    assert_eq!(tokens::used(&budget, ledger), RECORDS.unsigned_abs());
+    assert_eq!(tokens::used(ledger), RECORDS.unsigned_abs());
 }
 
 #[test]
 fn what_waits_is_decided_once_whatever_becomes_of_commits_and_partitions() {
     std::thread::scope(|scope| {
-        for actions in [[Wait, Wait, Wait], [Wait, Approve, Suppress], [Approve, Wait, Wait]] {
+        for actions in ["wait wait wait", "wait approve suppress", "approve wait wait"] {
             for looks in [1, 3, 10, 40] {
                 for (revoke_every, wheel) in [(None, None), (Some(7), None), (None, WHEEL), (Some(11), WHEEL)] {
                     scope.spawn(move || {
@@ -256,7 +243,7 @@ fn what_waits_is_decided_once_whatever_becomes_of_commits_and_partitions() {
 
 #[test]
 fn a_shard_that_seems_to_be_back_and_is_not_keeps_the_lane_from_no_other() {
-    let world = World { wheel: WHEEL, ..world([Wait, Wait, Wait], None) };
+    let world = World { wheel: WHEEL, ..world("wait wait wait", None) };
     world.ledger.write().unwrap().seems_back = true;
     let world = go(world);
     let ledger = world.ledger.write().unwrap();
@@ -266,7 +253,7 @@ fn a_shard_that_seems_to_be_back_and_is_not_keeps_the_lane_from_no_other() {
 
 #[test]
 fn where_no_more_may_be_owed_intents_wait() {
-    let world = go(World { deferred_bytes: 0, ..world([Approve, Approve, Approve], Some(4)) });
+    let world = go(World { deferred_bytes: 0, ..world("approve approve approve", Some(4)) });
     let ledger = world.ledger.write().unwrap();
     assert_eq!(ledger.later().count(), 0);
     assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::APPROVED));
@@ -275,7 +262,7 @@ fn where_no_more_may_be_owed_intents_wait() {
 #[test]
 fn a_shard_that_another_lane_owes_sends_to_is_asked_when_they_are_recorded() {
     const OWED: u16 = 2;
-    let (world, mut looks) = (world([Wait, Wait, Wait], None), 5);
+    let (world, mut looks) = (world("wait wait wait", None), 5);
     let deferred = Arc::clone(&world.deferred_shards);
     deferred.change(&BTreeSet::new(), &[OWED].into());
     let store = watched(

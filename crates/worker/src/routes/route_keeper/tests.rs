@@ -3,7 +3,6 @@ mod lost;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::document::Format,
     limit::{
         route::{
             pace::{Behind, KeptRates, Lag},
@@ -12,7 +11,6 @@ use weir_core::{
         },
         share::{TurnNumber, overtaken},
     },
-    policy::file::parse_policy,
     ports::Share,
 };
 
@@ -63,9 +61,8 @@ fn email(more: &str) -> Route {
 }
 
 fn route(more: &str) -> Route {
-    let route = format!("name = \"email\"\nwhen_full = \"suppress\"\n{more}");
-    let policy = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
-    parse_policy("p.toml", &policy, Format::Toml, 86_400_000).unwrap().routes.remove(0)
+    let route = format!("[[routes]]\nname = \"email\"\nwhen_full = \"suppress\"\n{more}\n");
+    crate::tests::policy(&route).routes.remove(0)
 }
 
 /// What the keeper of a route goes by.

@@ -5,8 +5,8 @@ use crate::history::decide::AdmitVerdict;
 
 const BUDGET: &str = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\nbest_effort = true\n";
 
-fn one() -> Values {
-    Values(vec![r#"{"id":"1","user_id":"u"}"#.to_owned()])
+fn one() -> Rows {
+    Rows::of([r#"{"id":"1","user_id":"u"}"#.to_owned()])
 }
 
 /// The answer to an intent that was admitted then.
@@ -15,7 +15,7 @@ fn replayed(at: Time) -> Vec<Option<Answer>> {
 }
 
 /// A batch by this policy that may have been read before.
-fn begun<'b>(policy: &str, records: &'b Values, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Values> {
+fn begun<'b>(policy: &str, records: &'b Rows, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Rows> {
     let ground = Ground { read_before: ReadBefore::All, ..asking() };
     decider(policy).begin(DecodedBatch { records, decoded }, ground)
 }
@@ -111,7 +111,7 @@ fn no_budget_denies_a_replay_whether_it_is_spent_or_unavailable_and_whether_it_h
 fn what_a_bypass_exempts_from_being_recorded_is_looked_up_and_not_waited_for() {
     let expired = r#"{"id":"1","user_id":"u","category":"receipt","expires_at":1}"#.to_owned();
     let capped = r#"{"id":"2","user_id":"u","expires_at":1}"#.to_owned();
-    let records = Values(vec![expired, capped]);
+    let records = Rows::of([expired, capped]);
     let decoded = decider("").decode(&records);
     let bypass = "[[bypass]]\ncategory = \"receipt\"\ncounts = false\n";
     let mut asked = begun(bypass, &records, &decoded).ask(None);

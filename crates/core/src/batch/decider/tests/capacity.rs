@@ -7,7 +7,7 @@ mod retries;
 
 use super::*;
 use crate::{
-    batch::record::{Destination, NoHeaders, Output, WaitingTopic},
+    batch::record::{Destination, Output, WaitingTopic},
     limit::route::{
         permits::PermitGrant,
         routes::{Pool, RouteKnown, RouteState, Taken},
@@ -19,36 +19,21 @@ const RESERVED: &str = "reserved = { category = \"service\", share = 0.2 }\n";
 const SERVICE: &str = r#","category":"service""#;
 const LEASE: Duration = Duration::from_secs(103);
 
-/// Values, each with its deferral, at the offsets of their places.
-struct Batch(Vec<(String, Option<Deferral>)>);
-
-impl Records for Batch {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        let ((value, deferral), offset) = (&self.0[index], i64::try_from(index).unwrap());
-        let (value, deferral) = (Some(value.as_bytes()), deferral.as_ref());
-        RecordView { key: None, value, partition: 0, offset, timestamp: Some(now()), headers: &NoHeaders, deferral }
-    }
-}
-
 /// A mail that failed twice, and is due now.
 fn third_delivery() -> Deferral {
     Deferral { due: now(), first_at: now().plus(-60_000), ..Deferral::sample(DeferReason::Retry, 2) }
 }
 
 /// Intents of these users by channel, with further fields.
-fn batch(intents: &[(&str, &str, &str)]) -> Batch {
-    let value = |(place, (user, channel, more)): (usize, &(&str, &str, &str))| {
-        let value = format!(r#"{{"id":"{place}","user_id":"{user}","channel":"{channel}"{more}}}"#);
-        (value, None)
+fn batch(intents: &[(&str, &str, &str)]) -> Rows {
+    let row = |(offset, (user, channel, more)): (i64, &(&str, &str, &str))| {
+        let value = format!(r#"{{"id":"{offset}","user_id":"{user}","channel":"{channel}"{more}}}"#);
+        Row { offset, value, timestamp: Some(now()), ..Row::default() }
     };
-    Batch(intents.iter().enumerate().map(value).collect())
+    Rows((0..).zip(intents).map(row).collect())
 }
 
-fn emails(count: usize) -> Batch {
+fn emails(count: usize) -> Rows {
     batch(&vec![("u", "email", ""); count])
 }
 
@@ -97,14 +82,14 @@ impl World {
         self.learn(RouteKnown { waiting, queued_before: self.email.queued(), ..one_per_second() });
     }
 
-    fn gated<'b, R: Records>(&self, batch: &'b R, decoded: &'b [Decoded<'b>], takes: Takes) -> GatedBatch<'b, R> {
+    fn gated<'b>(&self, batch: &'b Rows, decoded: &'b [Decoded<'b>], takes: Takes) -> GatedBatch<'b, Rows> {
         let (times, read_before) = (Times::One(now().plus(self.waited_ms)), self.read_before.clone());
         let ground = Ground { times, takes, read_before, budgets: None, ..asking() };
         self.decider.begin(DecodedBatch { records: batch, decoded }, ground)
     }
 
     /// What becomes of the records, and what is left to be settled.
-    fn outputs(&self, batch: &impl Records, takes: Takes) -> (Vec<Output>, Settlement) {
+    fn outputs(&self, batch: &Rows, takes: Takes) -> (Vec<Output>, Settlement) {
         let (decoded, then) = (self.decider.decode(batch), now().plus(self.waited_ms));
         let mut asked = self.gated(batch, &decoded, takes).ask(None);
         ask(&self.store, &mut asked, then);
@@ -116,12 +101,12 @@ impl World {
     }
 
     /// Whether intents that have waited would wait again, with these permits of their lane.
-    fn is_short(&self, batch: &Batch, permits: Taken) -> bool {
+    fn is_short(&self, batch: &Rows, permits: Taken) -> bool {
         let decoded = self.decider.decode(batch);
         self.gated(batch, &decoded, Takes::WithPermits(permits)).is_short_of_permits()
     }
 
-    fn decide(&self, batch: &Batch) -> Vec<String> {
+    fn decide(&self, batch: &Rows) -> Vec<String> {
         let (outputs, settlement) = self.outputs(batch, Takes::FromPools);
         settlement.committed();
         outputs.iter().map(word).collect()
@@ -287,7 +272,7 @@ fn an_intent_that_waits_keeps_its_origin_and_is_due_at_any_time_by_any_clock() {
     assert_eq!((deferral.why, deferral.count, deferral.offset), (DeferReason::Capacity, 1, 0));
     // The clock of the instance that reads it is behind.
     let ahead = Deferral { first_at: now().plus(5_000), due: now().plus(5_000), ..deferral };
-    waiting.0[0].1 = Some(ahead);
+    waiting.0[0].deferral = Some(ahead);
     let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
     assert_eq!(word(&world.outputs(&waiting, Takes::WithPermits(taken)).0[0]), "waits", "again, without a permit");
     world.email.grant(1, 0, LEASE);

@@ -58,7 +58,7 @@ fn look_up(reason: GateReason, fallback: Option<Unavailable>) -> Disposition {
 /// `permits_of` (who uses a permit), `is_spent` and `is_recorded` (whose tokens are gone, of a batch that is decided or judged again),
 /// `owed` (who pays though it took nothing), `took` (who names its budgets), `waits` (who is deferred until the store answers),
 /// `waits_for_route`, and `is_denied` (who is offered what comes back).
-fn words(asked: AskedBatch<'_, Values>) -> String {
+fn words(asked: AskedBatch<'_, Rows>) -> String {
     let (fate, without_answer) = (asked.fate(0), asked.lacking().next());
     let (decided, _) = asked.finish();
     let mut words = Vec::new();
@@ -94,7 +94,7 @@ fn words(asked: AskedBatch<'_, Values>) -> String {
 
 fn check(mode: Mode, rows: &[(Disposition, Says, &str)]) {
     let decider = capped(&format!("shadow = {}\n", mode == Shadow));
-    let records = Values(vec![r#"{"id":"1","user_id":"u"}"#.to_owned()]);
+    let records = Rows::of([r#"{"id":"1","user_id":"u"}"#.to_owned()]);
     let decoded = decider.decode(&records);
     for (disposition, says, expected) in rows {
         let batch = DecodedBatch { records: &records, decoded: &decoded };

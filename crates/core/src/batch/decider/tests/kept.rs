@@ -20,47 +20,47 @@ const DENIED: AdmitVerdict = AdmitVerdict::Denied { cap: 0, used: 1, blocking: N
 const FIRST_MS: i64 = -10;
 
 /// Approved where its history is unavailable.
-fn one() -> Values {
-    Values(vec![r#"{"id":"1","user_id":"u","channel":"push"}"#.to_owned()])
+fn one() -> Rows {
+    Rows::of([r#"{"id":"1","user_id":"u","channel":"push"}"#.to_owned()])
 }
 
-fn first<'b>(records: &'b Values, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Values> {
+fn first<'b>(records: &'b Rows, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Rows> {
     gated_at(now().plus(FIRST_MS), (records, decoded), KeptTokens::default())
 }
 
-fn gated<'b>(records: &'b Values, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Values> {
+fn gated<'b>(records: &'b Rows, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Rows> {
     gated_at(now(), (records, decoded), kept)
 }
 
 fn gated_at<'b>(
     now: Time,
-    (records, decoded): (&'b Values, &'b [Decoded<'b>]),
+    (records, decoded): (&'b Rows, &'b [Decoded<'b>]),
     kept: KeptTokens,
-) -> GatedBatch<'b, Values> {
+) -> GatedBatch<'b, Rows> {
     let ground = Ground { times: Times::One(now), read_before: ReadBefore::All, ..asking() };
     decider(POLICY).begin(DecodedBatch { records, decoded }, ground).keeping(kept)
 }
 
 /// The same with its tokens.
-fn with_tokens(gated: GatedBatch<'_, Values>) -> (AskedBatch<'_, Values>, Heard) {
+fn with_tokens(gated: GatedBatch<'_, Rows>) -> (AskedBatch<'_, Rows>, Heard) {
     let answers = granted(gated.claim().unwrap(), 1);
     funded(gated, answers)
 }
 
 /// The same where the budget is spent.
-fn without_tokens(gated: GatedBatch<'_, Values>) -> (AskedBatch<'_, Values>, Heard) {
+fn without_tokens(gated: GatedBatch<'_, Rows>) -> (AskedBatch<'_, Rows>, Heard) {
     funded(gated, with_outcomes(vec![Outcome::Denied(0)], None))
 }
 
-fn ask_in_vain(asked: &mut AskedBatch<'_, Values>) {
+fn ask_in_vain(asked: &mut AskedBatch<'_, Rows>) {
     asked.to_ask();
     asked.asked(&[REQUEST]);
 }
 
 /// The intent is asked for in vain, judged again, and then this is done. How many tokens come back of the first round, and of the second one.
 fn back(
-    funds: impl for<'b> FnOnce(GatedBatch<'b, Values>) -> (AskedBatch<'b, Values>, Heard),
-    then: impl for<'b> FnOnce(AskedBatch<'b, Values>),
+    funds: impl for<'b> FnOnce(GatedBatch<'b, Rows>) -> (AskedBatch<'b, Rows>, Heard),
+    then: impl for<'b> FnOnce(AskedBatch<'b, Rows>),
 ) -> [u64; 2] {
     let records = one();
     let decoded = decider(POLICY).decode(&records);
@@ -73,11 +73,11 @@ fn back(
     [first.back(), second.back()]
 }
 
-fn is_interrupted(_: AskedBatch<'_, Values>) {}
+fn is_interrupted(_: AskedBatch<'_, Rows>) {}
 
 /// The store answers this, at a time so many milliseconds from the batch's clock, and the batch is committed.
-fn answered(verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Values>) {
-    move |mut asked: AskedBatch<'_, Values>| {
+fn answered(verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Rows>) {
+    move |mut asked: AskedBatch<'_, Rows>| {
         asked.answer(vec![Some(Answer { verdict, at: now().plus(ms), ahead: false })]);
         asked.finish().1.committed();
     }
@@ -127,19 +127,19 @@ fn an_intent_has_paid_once_whichever_round_has_recorded_it() {
 
 #[test]
 fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
-    let asks_again = |mut asked: AskedBatch<'_, Values>| {
+    let asks_again = |mut asked: AskedBatch<'_, Rows>| {
         ask_in_vain(&mut asked);
         drop(asked.give_up());
     };
     assert_eq!(back(with_tokens, asks_again), [1, 0], "the one of the last time");
     assert_eq!(back(without_tokens, asks_again), [0, 0], "it has no other");
-    let is_not_asked = |asked: AskedBatch<'_, Values>| drop(asked.give_up());
+    let is_not_asked = |asked: AskedBatch<'_, Rows>| drop(asked.give_up());
     assert_eq!(back(with_tokens, is_not_asked), [1, 0], "it may be recorded all the same");
     assert_eq!(back(with_tokens, is_interrupted), [1, 0], "the same");
     assert_eq!(back(without_tokens, is_interrupted), [0, 0], "the same");
-    let is_suppressed = |asked: AskedBatch<'_, Values>| asked.finish().1.committed();
+    let is_suppressed = |asked: AskedBatch<'_, Rows>| asked.finish().1.committed();
     assert_eq!(back(without_tokens, is_suppressed), [0, 0], "the same");
-    let is_not_committed = |asked: AskedBatch<'_, Values>| {
+    let is_not_committed = |asked: AskedBatch<'_, Rows>| {
         let (decided, settlement) = asked.finish();
         assert!(decided.fate(0).is_approved(), "by the policy");
         drop(settlement);
@@ -148,8 +148,8 @@ fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
 }
 
 /// The store answers this, and the batch is given up; whether an intent lacked what the batch gives back.
-fn lacks(expected: bool, verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Values>) {
-    move |mut asked: AskedBatch<'_, Values>| {
+fn lacks(expected: bool, verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Rows>) {
+    move |mut asked: AskedBatch<'_, Rows>| {
         asked.answer(vec![Some(Answer { verdict, at: now().plus(ms), ahead: false })]);
         assert_eq!(asked.lacks_kept_tokens(), expected, "{verdict:?}");
         drop(asked.give_up());
@@ -163,7 +163,7 @@ fn a_batch_is_judged_again_where_an_intent_is_denied_tokens_that_the_batch_gives
     assert_eq!(back(without_tokens, lacks(false, AdmitVerdict::Replayed, -1)), [0, 0], "it is approved");
     assert_eq!(back(with_tokens, lacks(false, AdmitVerdict::Allowed, 0)), [1, 0], "the same");
     assert_eq!(back(with_tokens, lacks(false, DENIED, 0)), [1, 1], "a cap denies it");
-    let is_silent = |mut asked: AskedBatch<'_, Values>| {
+    let is_silent = |mut asked: AskedBatch<'_, Rows>| {
         ask_in_vain(&mut asked);
         assert!(!asked.lacks_kept_tokens(), "it may be recorded");
     };
@@ -171,7 +171,7 @@ fn a_batch_is_judged_again_where_an_intent_is_denied_tokens_that_the_batch_gives
 }
 
 /// Of two intents the first one has its tokens.
-fn with_tokens_for_one(gated: GatedBatch<'_, Values>) -> (AskedBatch<'_, Values>, Heard) {
+fn with_tokens_for_one(gated: GatedBatch<'_, Rows>) -> (AskedBatch<'_, Rows>, Heard) {
     let mut answers = granted(gated.claim().unwrap(), 2);
     answers.outcomes[1] = Outcome::Denied(0);
     funded(gated, answers)
@@ -180,7 +180,7 @@ fn with_tokens_for_one(gated: GatedBatch<'_, Values>) -> (AskedBatch<'_, Values>
 #[test]
 fn tokens_that_a_batch_gives_back_are_for_any_of_its_intents() {
     let intent = |id: u8| format!(r#"{{"id":"{id}","user_id":"u{id}","channel":"push"}}"#);
-    let records = Values(vec![intent(1), intent(2)]);
+    let records = Rows::of([intent(1), intent(2)]);
     let decoded = decider(POLICY).decode(&records);
     let (mut asked, _first) = with_tokens_for_one(first(&records, &decoded));
     ask_in_vain(&mut asked);

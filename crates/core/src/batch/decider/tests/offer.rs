@@ -10,17 +10,17 @@ const ROUTE: &str =
     "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
 
 /// Intents of users in no order.
-fn intents() -> Values {
+fn intents() -> Rows {
     let mut random = 1_u64;
     let value = |id| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         format!(r#"{{"id":"{id}","user_id":"{}","channel":"push"}}"#, (random >> 33) % USERS)
     };
-    Values((0..INTENTS).map(value).collect())
+    Rows::of((0..INTENTS).map(value))
 }
 
 /// Decides a batch as a lane does: what is settled, and how many are approved.
-fn decide<'b>(mut asked: AskedBatch<'b, Values>) -> (DecidedBatch<'b, Values>, Settlement, u64) {
+fn decide<'b>(mut asked: AskedBatch<'b, Rows>) -> (DecidedBatch<'b, Rows>, Settlement, u64) {
     let store = store();
     ask(&store, &mut asked, now());
     let mut offers = 0;
@@ -41,8 +41,7 @@ fn answers(claim: &Claim, left: u64) -> Answers {
     for granted in [left, 0] {
         // What it has granted is asked for once more where it is far too little.
         let Some(call) = leases.due(PASSED).turns.pop().map(|turn| turn.call) else { break };
-        let (free_in_ms, counted_for_ms, count_id) = (None, 1_000, CountId(1));
-        let answer = TakeAnswer { granted, used: left, leased: left, bucket: 0, free_in_ms, counted_for_ms, count_id };
+        let answer = TakeAnswer { granted, used: left, leased: left, counted_for_ms: 1_000, ..TakeAnswer::default() };
         leases.answered(call, Ok(answer), PASSED, PASSED);
     }
     match leases.claim(Ticket(0), claim, PASSED) {
@@ -58,16 +57,16 @@ fn budget(selection: &str) -> String {
 /// The batch by a decider whose budget has [`MOST`] tokens left.
 fn funded_batch<'b>(
     decider: &Decider,
-    (records, decoded): (&'b Values, &'b [Decoded<'b>]),
+    (records, decoded): (&'b Rows, &'b [Decoded<'b>]),
     read_before: ReadBefore,
-) -> (AskedBatch<'b, Values>, Heard) {
+) -> (AskedBatch<'b, Rows>, Heard) {
     let gated = decider.begin(DecodedBatch { records, decoded }, Ground { read_before, ..asking() });
     let answers = answers(gated.claim().unwrap(), MOST);
     funded(gated, answers)
 }
 
 /// Intents that are sent before.
-fn send(decider: &Decider, store: &EmbeddedStore, records: Values) {
+fn send(decider: &Decider, store: &EmbeddedStore, records: Rows) {
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
     ask(store, &mut decider.begin(batch, Ground::at(now())).ask(None), now());
@@ -103,10 +102,10 @@ fn what_gets_tokens_late_is_judged_by_its_own_caps() {
         .map(|channel| format!("{{ name = \"{channel}\", limit = 1, window = \"1h\", channel = \"{channel}\" }}"));
     let text = format!("version = \"1\"\ndefault = {{ caps = [{}] }}\n{}", caps.join(", "), budget(""));
     let (decider, store) = (Decider::of(Policy::of(&text)), store());
-    send(&decider, &store, Values(vec![to("v", "email", 9)]));
+    send(&decider, &store, Rows::of([to("v", "email", 9)]));
     // The second token comes back to the third intent, and then to the last one. All that the budget denies is looked up, too.
     let sent = [("u", "push"), ("u", "push"), ("v", "email"), ("w", "email")];
-    let records = Values(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
+    let records = Rows::of(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)));
     let decoded = decider.decode(&records);
     let ground = Ground { read_before: ReadBefore::All, ..asking() };
     let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
@@ -174,14 +173,14 @@ fn pressed_and(more: &str, places: u64, had: &[&str]) -> (Decider, Arc<PressureS
     state.places.add(places);
     pressure.replace(Some(Arc::clone(&state)));
     let (decider, store) = (Decider { held: pressed_by(&pressure), ..decider }, store());
-    let had = Values(had.iter().enumerate().map(|(id, user)| to(user, "sms", id)).collect());
+    let had = Rows::of(had.iter().enumerate().map(|(id, user)| to(user, "sms", id)));
     send(&decider, &store, had);
     (decider, state, store)
 }
 
 /// Which of these are approved of a batch of pushes, which is offered once what came back.
 fn approved_pushes((decider, store): (&Decider, &EmbeddedStore), users: &[&str]) -> Vec<usize> {
-    let records = Values(users.iter().enumerate().map(|(id, user)| to(user, "push", id)).collect());
+    let records = Rows::of(users.iter().enumerate().map(|(id, user)| to(user, "push", id)));
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
     let mut asked = decider.begin(batch, Ground::at(now())).ask(None);
@@ -222,7 +221,7 @@ fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
     };
     // The second is denied by the cap: its permit comes back, and no token. The third needs one, the last does not.
     let users = [("u", "b"), ("u", "b"), ("v", "a"), ("w", "b")];
-    let records = Values(users.iter().enumerate().map(value).collect());
+    let records = Rows::of(users.iter().enumerate().map(value));
     let decoded = decider.decode(&records);
     let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
     let outcomes = vec![Outcome::Granted; gated.claim().unwrap().wants.len()];
@@ -241,7 +240,7 @@ fn what_comes_back_is_given_to_no_intent_that_a_later_one_of_its_user_was_asked_
     let decider = Decider { held: routed(routes), ..capped(ROUTE) };
     // The first push of `w` has the permit, and the cap denies it. The sms of `u` needs none.
     let sent = [("w", "sms"), ("w", "push"), ("u", "push"), ("u", "sms"), ("v", "push")];
-    let records = Values(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
+    let records = Rows::of(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)));
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
     let (store, mut asked) = (store(), decider.begin(batch, Ground { passed: PASSED, ..Ground::at(now()) }).ask(None));
@@ -259,7 +258,7 @@ fn what_comes_back_is_offered_where_it_is_a_hundredth_of_what_was_given_or_more(
     for (given, is_offered) in [(100, true), (101, false)] {
         // The second of the first user is denied by the cap, and the last one by the budget.
         let users = (0..given).map(|user: usize| user.saturating_sub(1)).chain([given]);
-        let records = Values(users.enumerate().map(|(id, user)| to(&user.to_string(), "push", id)).collect());
+        let records = Rows::of(users.enumerate().map(|(id, user)| to(&user.to_string(), "push", id)));
         let decoded = decider.decode(&records);
         let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
         let answers = answers(gated.claim().unwrap(), given as u64);

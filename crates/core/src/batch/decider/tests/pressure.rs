@@ -12,11 +12,11 @@ use crate::{
 const RULE: &str = "[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n";
 
 /// Intents by user and channel; their ids are their places.
-fn batch(intents: &[(&str, &str)]) -> Values {
+fn batch(intents: &[(&str, &str)]) -> Rows {
     let value = |(place, (user, channel)): (usize, &(&str, &str))| {
         format!(r#"{{"id":"{place}","user_id":"{user}","channel":"{channel}"}}"#)
     };
-    Values(intents.iter().enumerate().map(value).collect())
+    Rows::of(intents.iter().enumerate().map(value))
 }
 
 /// A decider with pressure, and a store.
@@ -45,11 +45,11 @@ impl World {
     }
 
     /// Decides a batch as a lane does; gives the verdict or the reason of each.
-    fn decide(&self, batch: &Values) -> Vec<&'static str> {
+    fn decide(&self, batch: &Rows) -> Vec<&'static str> {
         self.decide_by(batch, Ground::at(self.now))
     }
 
-    fn decide_by(&self, batch: &Values, ground: Ground<'_>) -> Vec<&'static str> {
+    fn decide_by(&self, batch: &Rows, ground: Ground<'_>) -> Vec<&'static str> {
         let decoded = self.decider.decode(batch);
         let batch = DecodedBatch { records: batch, decoded: &decoded };
         let mut asked = self.decider.begin(batch, ground).ask(None);
@@ -58,7 +58,7 @@ impl World {
     }
 
     /// As much of it as that it is through the gate.
-    fn gated<'b>(&self, batch: &'b Values, decoded: &'b [Decoded<'b>], ground: Ground<'b>) -> GatedBatch<'b, Values> {
+    fn gated<'b>(&self, batch: &'b Rows, decoded: &'b [Decoded<'b>], ground: Ground<'b>) -> GatedBatch<'b, Rows> {
         self.decider.begin(DecodedBatch { records: batch, decoded }, ground)
     }
 
@@ -85,7 +85,7 @@ fn hash(user: &str) -> ActivityHash {
     UserHash::of(user).into()
 }
 
-fn words(decided: &DecidedBatch<'_, Values>, records: usize) -> Vec<&'static str> {
+fn words(decided: &DecidedBatch<'_, Rows>, records: usize) -> Vec<&'static str> {
     let word = |record| match decided.decision(record).verdict {
         Verdict::Approved(_) => "approved",
         Verdict::Suppressed(suppressed) => suppressed.reason().as_str(),
@@ -176,7 +176,7 @@ fn an_intent_that_is_denied_anyway_takes_no_place() {
     let world = World::new(&format!("[[stop]]\ncampaign = \"spring\"\n{RULE}"), 1);
     let stopped = r#"{"id":"1","user_id":"a","channel":"push","campaign":"spring"}"#.to_owned();
     let [fresh] = &batch(&[("b", "push")]).0[..] else { panic!("one intent") };
-    let found = world.decide(&Values(vec![stopped.clone(), fresh.clone(), stopped]));
+    let found = world.decide(&Rows::of([stopped.clone(), fresh.value.clone(), stopped]));
     assert_eq!(found, ["stopped", "approved", "stopped"]);
     assert_eq!(world.places(), (0, 0));
 }
@@ -195,7 +195,11 @@ fn another_channel_makes_users_active_and_is_never_denied() {
     let stopped = World::new(&format!("[[stop]]\ncampaign = \"spring\"\n{RULE}"), 0);
     let email = r#"{"id":"1","user_id":"a","channel":"email","campaign":"spring"}"#.to_owned();
     let [push] = &batch(&[("a", "push")]).0[..] else { panic!("one intent") };
-    assert_eq!(stopped.decide(&Values(vec![email, push.clone()])), ["stopped", "pressure"], "it makes nobody active");
+    assert_eq!(
+        stopped.decide(&Rows::of([email, push.value.clone()])),
+        ["stopped", "pressure"],
+        "it makes nobody active"
+    );
     // What is never capped is under pressure, too, and makes users active where it is approved.
     let bypass = World::new(&format!("[[bypass]]\nchannel = [\"push\", \"sms\"]\ncounts = false\n{RULE}"), 0);
     assert_eq!(

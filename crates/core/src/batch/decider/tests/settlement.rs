@@ -16,24 +16,12 @@ const RECEIPT: &str = r#"{"id":"1","user_id":"u","category":"receipt"}"#;
 /// Approved where its history is unavailable.
 const PUSH: &str = r#"{"id":"2","user_id":"u","channel":"push"}"#;
 
-/// Partition, offset and value of each record.
-struct Rows(Vec<(i32, i64, &'static str)>);
-
-impl Records for Rows {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        let (partition, offset, value) = self.0[index];
-        let value = Some(value.as_bytes());
-        RecordView { key: None, value, partition, offset, timestamp: None, headers: &NoHeaders, deferral: None }
-    }
-}
-
 /// Six intents with their tokens.
 fn batch() -> Rows {
-    Rows(vec![(0, 10, RECEIPT), (0, 11, PUSH), (0, 12, PUSH), (1, 20, PUSH), (1, 21, RECEIPT), (1, 22, PUSH)])
+    let all = [(0, 10, RECEIPT), (0, 11, PUSH), (0, 12, PUSH), (1, 20, PUSH), (1, 21, RECEIPT), (1, 22, PUSH)];
+    let row =
+        |(partition, offset, value): (_, _, &str)| Row { partition, offset, value: value.into(), ..Row::default() };
+    Rows(all.map(row).into())
 }
 
 /// Of the pushes, the first is recorded, the second was not asked for, the third was, in vain, and the last is a duplicate.

@@ -54,11 +54,7 @@ mod tests {
             assert_eq!(spending.in_a_second(at(ms)), expected, "{ms}");
         }
         assert_eq!([7_999, 8_000, 9_000].map(|ms| spending.in_a_second(at(ms))), [13, 0, 0]);
-    }
-
-    #[test]
-    fn what_comes_back_was_spent_in_this_second_or_in_the_one_before() {
-        let at = |ms| Moment::of(Duration::from_millis(ms));
+        // What comes back was spent in this second or in the one before.
         let mut spending = Spending::default();
         spending.add(7, at(5_000));
         spending.add(4, at(6_000));

@@ -50,12 +50,17 @@ fn may_lose(spec: Spec, load: Load, fullest_second: u64) -> u64 {
     3 * (ahead + load.lanes as u64 * load.batch * load.most_cost)
 }
 
-fn check(world: &World) {
+/// Runs for so long, lets everything come to its end, and checks it.
+fn run(specs: &[Spec], load: Load, faults: Faults, seed: u64, until: i64) -> World {
+    let mut world = World::new(specs, load, faults, seed);
+    world.run_until(until);
+    world.end();
     for (number, spec) in world.specs.iter().enumerate() {
         let most = world.books.most_in_a_window(&budget(number));
         assert!(most <= spec.limit, "{most} of budget {number} were spent in a window: {spec:?}");
     }
     world.books.check_tokens();
+    world
 }
 
 proptest! {
@@ -67,10 +72,7 @@ proptest! {
     fn no_window_exceeds_the_limit_and_no_token_is_spent_twice(
         specs in prop::collection::vec(spec(), 1..4), load in load(), faults in faults(), seed in any::<u64>(),
     ) {
-        let mut world = World::new(&specs, load, faults, seed);
-        world.run_until(30_000);
-        world.end();
-        check(&world);
+        run(&specs, load, faults, seed, 30_000);
     }
 
     /// The same where processes are killed all the while: what they lose is granted to nobody.
@@ -78,10 +80,7 @@ proptest! {
     fn no_window_exceeds_the_limit_where_instances_are_killed(
         specs in prop::collection::vec(spec(), 1..4), load in load(), faults in faults(), kills in 1_u64..10, seed in any::<u64>(),
     ) {
-        let mut world = World::new(&specs, load, Faults { kills, ..faults }, seed);
-        world.run_until(30_000);
-        world.end();
-        check(&world);
+        run(&specs, load, Faults { kills, ..faults }, seed, 30_000);
     }
 
     #[test]
@@ -90,10 +89,7 @@ proptest! {
         lost_replies in 0_u64..30, refusals in 0_u64..30, latency_ms in 1_u64..1_000, seed in any::<u64>(),
     ) {
         let faults = Faults { lost_replies, refusals, kills, latency_ms, ..Faults::NONE };
-        let mut world = World::new(&specs, load, faults, seed);
-        world.run_until(120_000);
-        world.end();
-        check(&world);
+        let world = run(&specs, load, faults, seed, 120_000);
         for lost in &world.lost {
             let most = may_lose(specs[lost.budget], load, lost.fullest);
             prop_assert!(lost.tokens <= most, "{lost:?}: {most} at most of {:?}", specs[lost.budget]);
@@ -105,10 +101,7 @@ proptest! {
     fn a_ticket_is_answered_within_a_few_claims(
         specs in prop::collection::vec(spec(), 1..4), load in load(), seed in any::<u64>(),
     ) {
-        let mut world = World::new(&specs, load, Faults::NONE, seed);
-        world.run_until(30_000);
-        world.end();
-        check(&world);
+        let world = run(&specs, load, Faults::NONE, seed, 30_000);
         prop_assert!(world.most_claims <= 10, "{} claims", world.most_claims);
         prop_assert!(world.longest_ms <= 300, "{} ms", world.longest_ms);
     }

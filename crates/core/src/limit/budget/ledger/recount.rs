@@ -159,26 +159,14 @@ mod tests {
 
     #[test]
     fn a_period_counts_its_own_approvals_in_the_zone_of_the_policy_and_those_of_one_that_begins_meanwhile() {
-        let zone = Zone::named("Asia/Singapore").unwrap();
         let daily = budget("daily", Scope::Every, BudgetSpan::Per(Period::Day));
-        let now = at("2026-11-20T15:59:00Z");
-        let mut recount = Recount::new([&daily], &zone, now);
-        let (today, tomorrow) = (at("2026-11-19T16:00:00Z"), at("2026-11-20T16:00:00Z"));
-        assert_eq!(recount.starts_at(), Some(today));
-        for (time, cost) in [(today.plus(-1), 1), (today, 2), (tomorrow.plus(-1), 4), (tomorrow, 8)] {
-            recount.add(&spent(time, cost, None, &["daily"]));
-        }
-        assert_eq!(charges(&recount, &id("daily", None)), [(today.millis(), 6), (tomorrow.millis(), 8)]);
-        let used = |at| recount.of(&id("daily", None)).used(daily.span.at(&zone, at), at.millis());
-        assert_eq!([now, tomorrow].map(used), [6, 8]);
-    }
-
-    #[test]
-    fn the_days_on_which_summer_time_begins_and_ends_have_23_and_25_hours() {
-        let zone = Zone::named("Europe/Berlin").unwrap();
-        let daily = budget("daily", Scope::Every, BudgetSpan::Per(Period::Day));
-        let days = [("2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"), ("2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z")];
-        for (start, end) in days.map(|(start, end)| (at(start), at(end))) {
+        for (zone, start, end) in [
+            ("Asia/Singapore", "2026-11-19T16:00:00Z", "2026-11-20T16:00:00Z"),
+            // The days on which summer time begins and ends have 23 and 25 hours.
+            ("Europe/Berlin", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"),
+            ("Europe/Berlin", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"),
+        ] {
+            let (zone, start, end) = (Zone::named(zone).unwrap(), at(start), at(end));
             for now in [start, end.plus(-1)] {
                 assert_eq!(daily.span.at(&zone, now), SpanNow::Period { start, end });
                 let mut recount = Recount::new([&daily], &zone, now);
@@ -187,6 +175,8 @@ mod tests {
                     recount.add(&spent(time, cost, None, &["daily"]));
                 }
                 assert_eq!(charges(&recount, &id("daily", None)), [(start.millis(), 6), (end.millis(), 8)]);
+                let used = |at| recount.of(&id("daily", None)).used(daily.span.at(&zone, at), at.millis());
+                assert_eq!([now, end].map(used), [6, 8]);
             }
         }
     }

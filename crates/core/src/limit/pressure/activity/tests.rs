@@ -171,13 +171,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_equals_a_plain_map((window, steps) in (1..=LONGEST_WINDOW_MINUTES, steps(false))) {
-        assert_equals_a_plain_map(window, steps);
-    }
-
-    #[test]
-    fn it_equals_a_plain_map_where_the_clock_jumps((window, steps) in (1..=LONGEST_WINDOW_MINUTES, steps(true))) {
-        assert_equals_a_plain_map(window, steps);
+    fn it_equals_a_plain_map_also_where_the_clock_jumps(
+        (window, smooth, jumping) in (1..=LONGEST_WINDOW_MINUTES, steps(false), steps(true))
+    ) {
+        assert_equals_a_plain_map(window, smooth);
+        assert_equals_a_plain_map(window, jumping);
     }
 }
 

@@ -128,12 +128,8 @@ fn offsets_without_a_record_at_the_end_hold_up_nothing_for_long() {
         let seconds = world.run(900);
         assert_eq!(seconds[399].pace.why, Throttle::Stopped, "nothing is committed any more");
         assert!(seconds[400..440].iter().any(|second| second.approved > 20.0), "{ahead} {ceiling:?}");
-        check(
-            &seconds,
-            400.0 + f64::from(u8::try_from(ahead).unwrap()) * 3.0,
-            f64::from(u8::try_from(ahead).unwrap()),
-            &takes,
-        );
+        let ahead = f64::from(u8::try_from(ahead).unwrap());
+        check(&seconds, 400.0 + ahead * 3.0, ahead, &takes);
     }
     // A controller that begins with them.
     let mut world = World { aborted: Some((0.0, 10_000.0, 1)), ..World::new(30, &takes) };

@@ -10,12 +10,11 @@ use std::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::{document::Format, time::Time},
+    basis::time::Time,
     limit::{
         pressure::{PressureState, activity::ActivityHash},
         share::{TurnNumber, overtaken},
     },
-    policy::file::parse_policy,
 };
 
 use super::super::*;
@@ -148,8 +147,7 @@ pub(super) fn policy(pressure: Option<(u64, u8)>) -> Arc<Policy> {
     let pressure = pressure.map(|(max, minutes)| {
         format!("[pressure]\nmax_active_users = {max}\nwindow = \"{minutes}m\"\naction = \"suppress\"\n")
     });
-    let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{}", pressure.unwrap_or_default());
-    Arc::new(parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap())
+    Arc::new(crate::tests::policy(&pressure.unwrap_or_default()))
 }
 
 /// A keeper and all around it.

@@ -14,7 +14,7 @@ fn a_permit_that_a_retry_has_does_not_come_back() {
     let world = capped(EMAIL, (3, 0));
     let mut mixed =
         batch(&[("u", "email", ""), ("a", "email", ""), ("a", "email", ""), ("b", "email", ""), ("c", "email", "")]);
-    mixed.0[0].1 = Some(third_delivery());
+    mixed.0[0].deferral = Some(third_delivery());
     assert_eq!(world.decide(&mixed), ["approved", "approved", CAP, "approved", "waits"]);
     assert_eq!((world.left(), world.email.spent(), world.email.queued()), ((0, 0), 3, 1));
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::limit::route::MAX_WAIT_MS;
 
 /// An intent that expires in half a minute.
-fn soon() -> Batch {
+fn soon() -> Rows {
     batch(&[("a", "email", r#","expires_at":"2026-11-20T09:00:30Z""#)])
 }
 

@@ -3,20 +3,6 @@
 use super::*;
 use crate::limit::{pressure::PressureState, route::MAX_WAIT_MS};
 
-/// A batch whose records from this place on have waited for 72 hours.
-struct Aged(Batch, usize);
-
-impl Records for Aged {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        let waited_ms = if index < self.1 { 0 } else { MAX_WAIT_MS };
-        RecordView { timestamp: Some(now().plus(-waited_ms)), ..self.0.get(index) }
-    }
-}
-
 #[test]
 fn an_intent_that_has_waited_for_72_hours_is_suppressed_and_needs_no_permit() {
     let too_long = format!("capacity for {}ms", MAX_WAIT_MS + 1_000);
@@ -60,7 +46,9 @@ fn a_permit_that_comes_back_is_not_for_one_that_pressure_denied_and_that_has_wai
         state.places.add(1);
         pressure.replace(Some(state));
         world.decider.held.pressure = Some(pressure);
-        let aged = Aged(batch(&[("a", "email", ""), ("b", "email", "")]), aged_from);
+        // From this place on they have waited for 72 hours.
+        let mut aged = batch(&[("a", "email", ""), ("b", "email", "")]);
+        aged.0[aged_from..].iter_mut().for_each(|row| row.timestamp = Some(now().plus(-MAX_WAIT_MS)));
         let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
         let (outputs, settlement) = world.outputs(&aged, Takes::WithPermits(taken));
         assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["cap for 3600000ms", second]);

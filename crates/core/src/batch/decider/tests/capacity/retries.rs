@@ -4,11 +4,9 @@ use super::*;
 use crate::limit::route::MAX_WAIT_MS;
 
 /// The third delivery of e-mails, due now; with further fields.
-fn due(count: usize, more: &str) -> Batch {
+fn due(count: usize, more: &str) -> Rows {
     let mut batch = batch(&vec![("u", "email", more); count]);
-    for (_, deferral) in &mut batch.0 {
-        *deferral = Some(third_delivery());
-    }
+    batch.0.iter_mut().for_each(|row| row.deferral = Some(third_delivery()));
     batch
 }
 
@@ -27,7 +25,7 @@ fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
 
     // Its lane brings the permits.
     let mut waiting = due(2, "");
-    waiting.0.iter_mut().for_each(|(_, of)| *of = Some(deferral.clone()));
+    waiting.0.iter_mut().for_each(|row| row.deferral = Some(deferral.clone()));
     world.email.grant(1, 0, LEASE);
     world.waits(vec![5, 0]);
     let taken = || Taken::general(Arc::clone(&world.email), 1, PASSED);

@@ -101,15 +101,14 @@ pub(super) fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
 #[test]
 fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
     let mut leases = Leases::new(10, 1);
-    let [first, second] = [Ticket(1), Ticket(2)];
-    assert_eq!(leases.claim(first, &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
     assert_eq!(reply(&mut leases, granted(10), at(0), at(5)).need, 10);
     // As many as the first has reserved are held: the second may not have one of them.
-    assert_eq!(leases.claim(second, &claim(vec![used("a")], 5, at(6)), at(6)), Claimed::Pending);
-    assert_eq!(leases.ready(at(6)), [first]);
-    assert_eq!(outcomes(leases.claim(first, &claim(vec![used("a")], 10, at(7)), at(7))), [Outcome::Granted; 10]);
+    assert_eq!(asks(&mut leases, 2, 5, at(6)), Claimed::Pending);
+    assert_eq!(leases.ready(at(6)), [Ticket(1)]);
+    assert_eq!(outcomes(asks(&mut leases, 1, 10, at(7))), [Outcome::Granted; 10]);
     assert_eq!(reply(&mut leases, granted(5), at(7), at(8)).need, 5);
-    assert_eq!(leases.ready(at(8)), [second]);
+    assert_eq!(leases.ready(at(8)), [Ticket(2)]);
 }
 
 #[test]
@@ -230,28 +229,26 @@ fn a_limit_that_is_used_once_more_after_another_one_is_followed_by_it_again() {
 #[test]
 fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_ends_by_when_it_was_sent_first() {
     let mut leases = Leases::new(10, 1);
-    let asked = |intents, now| claim(vec![used("a")], intents, now);
-    assert_eq!(leases.claim(Ticket(1), &asked(10, at(0)), at(0)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
     let first = due_turn(&mut leases, at(0));
     leases.answered(first.call, Err(Refused), at(0), at(1_000));
     // Others need more meanwhile.
-    assert_eq!(leases.claim(Ticket(2), &asked(500, at(1_000)), at(1_000)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 2, 500, at(1_000)), Claimed::Pending);
     assert!(leases.due(at(1_050)).turns.is_empty(), "there is a pause");
     let repeated = due_turn(&mut leases, at(1_100));
     assert_eq!((repeated.number, &repeated.turn), (first.number, &first.turn));
     leases.answered(repeated.call, granted(10), at(1_100), at(1_200));
-    assert_eq!(outcomes(leases.claim(Ticket(1), &asked(10, at(1_200)), at(1_200))), [Outcome::Granted; 10]);
+    assert_eq!(outcomes(asks(&mut leases, 1, 10, at(1_200))), [Outcome::Granted; 10]);
     let next = due_turn(&mut leases, at(1_200));
     assert!(next.number > first.number && next.turn.need == 500, "{next:?}");
     leases.answered(next.call, granted(500), at(1_200), at(1_300));
-    assert_eq!(outcomes(leases.claim(Ticket(2), &asked(500, at(1_300)), at(1_300))), [Outcome::Granted; 500]);
+    assert_eq!(outcomes(asks(&mut leases, 2, 500, at(1_300))), [Outcome::Granted; 500]);
 }
 
 #[test]
 fn a_call_that_is_answered_long_after_it_was_sent_first_gives_everything_back_and_is_made_anew() {
     let mut leases = Leases::new(10, 1);
-    let asked = |now| claim(vec![used("a")], 10, now);
-    assert_eq!(leases.claim(Ticket(1), &asked(at(0)), at(0)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
     let first = due_turn(&mut leases, at(0));
     let (mut now, mut call) = (at(0), first.call);
     while now < at(25_000) {
@@ -266,7 +263,7 @@ fn a_call_that_is_answered_long_after_it_was_sent_first_gives_everything_back_an
     assert_eq!(anew.turn.back.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
     assert!(anew.number > first.number && anew.turn.need == 10, "{anew:?}");
     leases.answered(anew.call, granted(10), now, now);
-    assert_eq!(outcomes(leases.claim(Ticket(1), &asked(now), now)), [Outcome::Granted; 10]);
+    assert_eq!(outcomes(asks(&mut leases, 1, 10, now)), [Outcome::Granted; 10]);
 }
 
 #[test]

@@ -59,35 +59,33 @@ fn exchange(leases: &mut Leases, (back, need): (u64, u64), now: Duration) -> Due
 
 #[test]
 fn a_spent_budget_is_asked_again_by_the_turn_that_gives_tokens_of_it_back() {
-    let ten = |now| claim(vec![used("a")], 10, now);
     let all_spent = || Ok(answer(LIMIT, 10, 7, Some(60_000)));
     for (answered, outcome) in [(granted(10), Outcome::Granted), (all_spent(), Outcome::Denied(0))] {
         let mut leases = holding("a", 10, at(0));
         let lease = takes(&mut leases, 10, at(1));
         let ahead = due_turn(&mut leases, at(1));
         leases.answered(ahead.call, all_spent(), at(1), at(1));
-        assert_eq!(outcomes(leases.claim(Ticket(3), &ten(at(5_000)), at(5_000))), [Outcome::Denied(0); 10]);
+        assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_000))), [Outcome::Denied(0); 10]);
         assert!(leases.due(at(5_000)).turns.is_empty(), "it is spent");
         leases.put_back(&[(used("a").id, lease, 10)], at(5_100));
-        assert_eq!(leases.claim(Ticket(3), &ten(at(5_100)), at(5_100)), Claimed::Pending);
+        assert_eq!(asks(&mut leases, 3, 10, at(5_100)), Claimed::Pending);
         let due = exchange(&mut leases, (10, 10), at(5_100));
         assert!(leases.ready(at(5_150)).is_empty(), "it may be granted them");
         leases.answered(due.call, answered, at(5_100), at(5_200));
         assert_eq!(leases.ready(at(5_200)), [Ticket(3)]);
-        assert_eq!(outcomes(leases.claim(Ticket(3), &ten(at(5_200)), at(5_200))), [outcome; 10]);
+        assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_200))), [outcome; 10]);
         if outcome != Outcome::Granted {
             assert!(leases.due(at(5_200)).turns.is_empty(), "it is spent again");
-            assert_eq!(outcomes(leases.claim(Ticket(4), &ten(at(5_300)), at(5_300))), [outcome; 10]);
+            assert_eq!(outcomes(asks(&mut leases, 4, 10, at(5_300))), [outcome; 10]);
         }
     }
 }
 
 #[test]
 fn a_turn_that_was_made_before_tokens_go_back_does_not_tell_that_their_budget_is_spent() {
-    let ten = |now| claim(vec![used("a")], 10, now);
     let mut leases = holding("a", 10, at(0));
     let lease = takes(&mut leases, 10, at(4_900));
-    assert_eq!(leases.claim(Ticket(3), &ten(at(4_900)), at(4_900)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 3, 10, at(4_900)), Claimed::Pending);
     let before = due_turn(&mut leases, at(4_900));
     leases.put_back(&[(used("a").id, lease, 10)], at(5_100));
     assert!(leases.due(at(5_100)).turns.is_empty(), "one turn at a time");
@@ -95,7 +93,7 @@ fn a_turn_that_was_made_before_tokens_go_back_does_not_tell_that_their_budget_is
     assert!(leases.ready(at(5_200)).is_empty());
     let due = exchange(&mut leases, (10, 10), at(5_200));
     leases.answered(due.call, granted(10), at(5_200), at(5_300));
-    assert_eq!(outcomes(leases.claim(Ticket(3), &ten(at(5_300)), at(5_300))), [Outcome::Granted; 10]);
+    assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_300))), [Outcome::Granted; 10]);
 }
 
 #[test]
@@ -104,9 +102,8 @@ fn tokens_of_a_spent_budget_are_not_out_of_reach_when_their_lease_ends() {
     takes(&mut leases, 8, at(4_000));
     let ahead = due_turn(&mut leases, at(4_000));
     leases.answered(ahead.call, Ok(answer(LIMIT, 2, 7, Some(60_000))), at(4_000), at(4_000));
-    let one = |now| claim(vec![used("a")], 1, now);
-    assert_eq!(leases.claim(Ticket(3), &one(at(5_000)), at(5_000)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 3, 1, at(5_000)), Claimed::Pending);
     let due = exchange(&mut leases, (2, 1), at(5_000));
     leases.answered(due.call, granted(1), at(5_000), at(5_100));
-    assert_eq!(outcomes(leases.claim(Ticket(3), &one(at(5_100)), at(5_100))), [Outcome::Granted]);
+    assert_eq!(outcomes(asks(&mut leases, 3, 1, at(5_100))), [Outcome::Granted]);
 }

@@ -31,7 +31,7 @@ fn user(number: u64) -> ActivityHash {
 }
 
 /// One process.
-struct Instance {
+pub(super) struct Instance {
     name: String,
     turn: TurnNumber,
     pressure: Arc<Pressure>,
@@ -46,7 +46,7 @@ struct Instance {
 /// All processes, and the server.
 pub(super) struct Instances {
     book: Book,
-    all: Vec<Instance>,
+    pub(super) all: Vec<Instance>,
     started: usize,
     now: Time,
     /// The last minute of each user that has taken a place.
@@ -55,7 +55,7 @@ pub(super) struct Instances {
     mistaken: HashSet<u64>,
     is_wiped: bool,
     /// Users that may have come in beyond the maximum, by what is conceded.
-    conceded: u64,
+    pub(super) conceded: u64,
 }
 
 impl Instance {
@@ -127,10 +127,6 @@ impl Instances {
         };
         (0..count).for_each(|_| instances.join());
         instances
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.all.len()
     }
 
     pub(super) fn join(&mut self) {
@@ -275,10 +271,6 @@ impl Instances {
     /// Users who have taken a place, and are active.
     pub(super) fn truly_active(&self) -> u64 {
         self.active.keys().filter(|number| self.is_in(**number)).count() as u64
-    }
-
-    pub(super) fn conceded(&self) -> u64 {
-        self.conceded
     }
 
     /// The most that may be active: the maximum, as exactly as users are counted, and what is conceded.
