@@ -9,27 +9,24 @@ mod broker;
 mod client;
 mod consumer;
 mod delivery;
-mod denial;
 mod formatted;
 mod publisher;
-mod quota;
 mod reader;
 mod record;
-mod scram;
 mod secured;
 mod tap;
 mod tokens;
+mod wire;
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Result, ensure};
 
-pub use acl::Grant;
+pub use acl::{Denial, Grant};
 pub use broker::libs_folder;
 pub use client::{Cut, KafkaClient};
 pub use consumer::BoundedConsumer;
 pub use delivery::Delivery;
-pub use denial::Denial;
 pub use publisher::Publisher;
 pub use reader::TopicReader;
 pub use record::{Consumed, Record};
