@@ -22,10 +22,7 @@ use self::{
     ledger::{Ledger, Scripts},
     load::{Scene, Window},
 };
-use crate::{
-    Output,
-    goals::{Goal, Wanted},
-};
+use crate::goals::{Goal, Wanted};
 
 /// Goals on calls are for limits from so many per instance on.
 const LARGE: u64 = 20_000;
@@ -54,10 +51,6 @@ pub struct Budgets {
     /// Seed of the load
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize)]

@@ -131,13 +131,10 @@ pub struct Calls {
     /// Runs of each case; figures are their medians
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    output: Output,
 }
 
 impl Calls {
-    pub fn print(&self) -> Result<()> {
+    pub fn print(&self, output: Output) -> Result<()> {
         #[derive(Serialize)]
         struct Judged {
             calls: LongestCalls,
@@ -150,7 +147,7 @@ impl Calls {
             }
         }
         let calls = measure(self.runs)?;
-        crate::print(&Judged { goals: Goal::of_calls(&calls).into(), calls }, self.output)
+        crate::print(&Judged { goals: Goal::of_calls(&calls).into(), calls }, output)
     }
 }
 

@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    Output, Settings,
+    Settings,
     bare_loop::Kind,
     goals::{Goal, Wanted},
     machine::Machine,
@@ -35,10 +35,6 @@ pub struct Cpu {
     /// Lanes of the worker and of the published way
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     lanes: u16,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 /// One round: three drains of the same intents.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use testkit::{wait_for, worker::Worker};
 
 use crate::{
-    Output, Settings,
+    Settings,
     drain::{self, DEADLINE, Progress, Window, resident_mib},
     goals::{Goal, Wanted},
     machine::Machine,
@@ -44,10 +44,6 @@ pub struct Deferral {
     /// Partitions of a bucket
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     shares: u16,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]

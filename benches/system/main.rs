@@ -65,6 +65,9 @@ struct Cli {
     child: Option<Child>,
     #[command(flatten)]
     settings: Settings,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = Output::Table, global = true)]
+    output: Output,
     /// Given by cargo to every bench
     #[arg(long, hide = true, global = true)]
     bench: bool,
@@ -103,16 +106,6 @@ pub struct Settings {
     /// Seed of users and intents
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    output: Output,
-}
-
-#[derive(Debug, Parser)]
-struct Unsaid {
-    #[command(flatten)]
-    settings: Settings,
 }
 
 impl Settings {
@@ -131,7 +124,7 @@ impl Settings {
     }
 
     fn defaults() -> Self {
-        Unsaid::parse_from(["bench"]).settings
+        Cli::parse_from(["bench"]).settings
     }
 }
 
@@ -183,25 +176,25 @@ enum Child {
 fn main() -> Result<()> {
     // As weir does.
     allocator::prepare();
-    let cli = Cli::parse();
-    match cli.child {
+    let Cli { child, settings, output, .. } = Cli::parse();
+    match child {
         Some(Child::BareLoop { config, kind }) => bare_loop::run(&config, kind),
-        Some(Child::Http(load)) => print(&http::run(&load)?, load.settings.output),
-        Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, cpu.output),
-        Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, deferral.output),
-        Some(Child::Pressure(pressure)) => print(&pressure::run(&pressure)?, pressure.output),
-        Some(Child::Pace(plots)) => print(&pace::run(&plots)?, plots.output),
-        Some(Child::Budgets(budgets)) => print(&budgets::run(&budgets)?, budgets.output),
-        Some(Child::Calls(calls)) => calls.print(),
-        Some(Child::Latency(load)) => print(&latency::run(&load)?, load.settings.output),
-        Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output),
-        Some(Child::Memory(memory)) => print(&memory::run(&memory)?, memory.output),
-        Some(Child::Compare(compare)) => print(&compare::run(&compare)?, compare.settings.output),
-        None => run(cli.settings),
+        Some(Child::Http(load)) => print(&http::run(&load)?, output),
+        Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, output),
+        Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, output),
+        Some(Child::Pressure(pressure)) => print(&pressure::run(&pressure)?, output),
+        Some(Child::Pace(plots)) => print(&pace::run(&plots)?, output),
+        Some(Child::Budgets(budgets)) => print(&budgets::run(&budgets)?, output),
+        Some(Child::Calls(calls)) => calls.print(output),
+        Some(Child::Latency(load)) => print(&latency::run(&load)?, output),
+        Some(Child::Scale(scale)) => print(&scale::run(&scale)?, output),
+        Some(Child::Memory(memory)) => print(&memory::run(&memory)?, output),
+        Some(Child::Compare(compare)) => print(&compare::run(&compare)?, output),
+        None => print(&run(settings)?, output),
     }
 }
 
-fn run(settings: Settings) -> Result<()> {
+fn run(settings: Settings) -> Result<Report> {
     let workload = settings.workload();
     // Before anything else runs, since a clock times them.
     eprintln!("the longest script calls");
@@ -215,9 +208,7 @@ fn run(settings: Settings) -> Result<()> {
     eprintln!("the store alone");
     let size = Size { users: settings.store_users, batch: settings.batch, shards: settings.shards };
     let store = store::measure(&servers, size)?;
-    let output = settings.output;
-    let report = Report::new(machine, settings, workload, Measured { rounds, sizes, store, calls });
-    print(&report, output)
+    Ok(Report::new(machine, settings, workload, Measured { rounds, sizes, store, calls }))
 }
 
 fn print(report: &(impl std::fmt::Display + serde::Serialize), output: Output) -> Result<()> {

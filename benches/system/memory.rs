@@ -18,7 +18,7 @@ use serde::Serialize;
 use testkit::{kafka::Publisher, wait_for, worker::Worker};
 
 use crate::{
-    Output, Settings,
+    Settings,
     drain::{self, DEADLINE, Progress, peak_resident_mib, resident_mib},
     goals::{Goal, Wanted},
     machine::Machine,
@@ -61,10 +61,6 @@ pub struct Memory {
     /// Intents per batch and commit, at most
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 /// 10GB, 500MB, 1000000.

@@ -28,9 +28,6 @@ pub struct PacePlots {
     /// Where the plots go, pace-<case>.svg each
     #[arg(long, default_value = "docs/images")]
     plots: PathBuf,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value = "table")]
-    pub output: crate::Output,
 }
 
 /// What each case came to, from three times `ahead` on.

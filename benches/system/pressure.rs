@@ -19,7 +19,6 @@ use weir_core::{basis::shard::UserHash, limit::pressure::activity::ActivityHash}
 
 use self::{load::Load, ours::Ours, published::Published};
 use crate::{
-    Output,
     goals::{Goal, Wanted},
     report::{quantile, table},
 };
@@ -38,10 +37,6 @@ pub struct Pressure {
     /// Numbers of instances
     #[arg(long, value_delimiter = ',', default_value = "1,4,10,40", value_parser = clap::value_parser!(u16).range(1..=100))]
     instances: Vec<u16>,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 /// An instance, as the load sees it.

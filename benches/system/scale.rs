@@ -17,7 +17,7 @@ use testkit::redis::RedisCluster;
 
 use self::points::{Dimension, Histories, Point, Setup};
 use crate::{
-    Output, Settings,
+    Settings,
     machine::Machine,
     report::Ratio,
     rounds::{self, Capped, Program},
@@ -52,10 +52,6 @@ pub struct Scale {
     /// Where the plots go, scale-<dimension>.svg each
     #[arg(long, default_value = "docs/images")]
     plots: PathBuf,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 /// A figure of a point over that of the base case.
@@ -80,8 +76,8 @@ pub struct Report {
 
 impl Scale {
     fn settings(&self, lanes: u16) -> Settings {
-        let Self { intents, rounds, partitions, seed, output, .. } = *self;
-        Settings { rounds, intents, partitions, lanes, seed, output, ..Settings::defaults() }
+        let Self { intents, rounds, partitions, seed, .. } = *self;
+        Settings { rounds, intents, partitions, lanes, seed, ..Settings::defaults() }
     }
 }
 
