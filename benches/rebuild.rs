@@ -116,10 +116,8 @@ source = "policy.toml"
     )
 }
 
-/// CPU time of all children that have ended: fields 16 and 17 of `/proc/self/stat`.
+/// CPU time of all children that have ended.
 fn children_cpu_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    let behind_name = stat.rsplit_once(')').unwrap().1;
-    let ticks: f64 = behind_name.split_whitespace().skip(13).take(2).map(|field| field.parse::<f64>().unwrap()).sum();
-    ticks / TICKS
+    let stat = procfs::process::Process::myself().unwrap().stat().unwrap();
+    (stat.cutime + stat.cstime) as f64 / TICKS
 }
