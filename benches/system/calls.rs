@@ -10,20 +10,17 @@ use clap::Args;
 use serde::Serialize;
 use testkit::redis::RedisServer;
 use weir_core::{
-    basis::{time::Time, window::Window},
-    history::{
-        admit::CapQuery,
-        decide::{AdmitVerdict, Scope},
-    },
+    basis::time::Time,
+    history::{admit::CapQuery, decide::AdmitVerdict},
     intent::class::Filter,
 };
 
 use crate::{
     Output,
     goals::Goal,
+    keyspace::{Opened, START_MS, request, sliding},
     redis_info::{note_calls, noted_calls_us},
     report::{median, quantile, table},
-    store::{self, Opened, START_MS},
 };
 
 /// Where a script call may be long. No cap of them denies (which is checked), and none can be answered without looking
@@ -92,10 +89,6 @@ struct Plan {
     users: u32,
     sends: u32,
     rounds: u32,
-}
-
-fn sliding(limit: u32, length_ms: i64) -> CapQuery {
-    CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
 }
 
 #[derive(Debug, Serialize)]
@@ -184,7 +177,7 @@ async fn run(case: Case) -> Result<Vec<f64>> {
         for user in 0..users {
             for send in 0..sends {
                 let channel = if (round + send) % 2 == 0 { "push" } else { "email" };
-                requests.push(store::request(user, number, channel));
+                requests.push(request(user, number, channel));
                 number += 1;
             }
         }

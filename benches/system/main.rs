@@ -23,6 +23,7 @@ mod deferral;
 mod drain;
 mod goals;
 mod http;
+mod keyspace;
 mod latency;
 mod machine;
 mod memory;

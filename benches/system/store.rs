@@ -3,34 +3,17 @@
 //! Sends go through the worker's own store (`crates/redis`), in batches as a lane makes them, to the primaries that the
 //! rounds were drained against. All of them are approved, so that every user has the same number of sends.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, time::Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde::Serialize;
-use testkit::unique;
-use weir_core::{
-    basis::{
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
-        window::Window,
-    },
-    history::{
-        admit::{AdmitBatch, AdmitRequest, CapQuery},
-        decide::{Answer, RecordWhen, Scope},
-    },
-    intent::class::{ClassNames, Filter},
-    ports::{Clock, Store, StoreError},
-};
-use weir_redis::{KeyspaceSeed, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
+use weir_core::{basis::time::Time, ports::Clock};
 use weir_worker::clock::SystemClock;
 
 use crate::{
     Settings,
     drain::cpu_us,
+    keyspace::{Opened, START_MS, request, sliding},
     redis_info::RedisTotals,
     servers::{Run, Servers},
 };
@@ -42,9 +25,6 @@ const CAPS_OF_SENDS: u32 = 2;
 /// Numbers of caps that are compared, for users of few sends.
 const CAPS: [u32; 5] = [1, 2, 4, 8, 16];
 const SENDS_OF_CAPS: u32 = 8;
-/// When keyspaces that are measured begin, 2026-11-20T00:00:00Z.
-pub const START_MS: i64 = 1_795_132_800_000;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Serialize)]
 pub struct StoreCost {
@@ -145,45 +125,6 @@ pub struct Size {
     pub shards: u16,
 }
 
-/// The worker's own store, opened on a new keyspace.
-pub struct Opened {
-    store: RedisStore,
-    began: Time,
-}
-
-impl Opened {
-    /// Opens the keyspace of this prefix, or makes it for so many users and shards, on the servers at `urls`.
-    pub async fn new(urls: &[String], prefix: &str, (users, shards): (u64, u16), began: Time) -> Result<Self> {
-        let mut options = RedisOptions::for_urls(urls)?;
-        (options.prefix, options.shards, options.users) = (prefix.to_owned(), shards, users);
-        options.tuning = Tuning::Set;
-        let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
-        let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: began };
-        let opened = open(&options, &stats, WhenMissing::Create, keyspace_seed).await?;
-        Ok(Self { store: RedisStore::new(&options, &stats, &opened), began })
-    }
-
-    /// Asks, so many milliseconds after the keyspace began, until all is answered.
-    pub async fn decide(
-        &mut self,
-        after_ms: i64,
-        cap_sets: &[Vec<CapQuery>],
-        requests: Vec<AdmitRequest<'_>>,
-    ) -> Result<Vec<Answer>> {
-        let batch = AdmitBatch { now: self.began.plus(after_ms), cap_sets: cap_sets.to_vec(), requests };
-        let mut answers = vec![None; batch.requests.len()];
-        let began = Instant::now();
-        loop {
-            match self.store.admit(&batch, &mut answers).await {
-                Ok(()) => break,
-                Err(StoreError::Temporary(_)) if began.elapsed() < PATIENCE => {}
-                Err(error) => bail!("the store: {error}"),
-            }
-        }
-        answers.into_iter().collect::<Option<_>>().context("a batch came back unanswered")
-    }
-}
-
 /// Users that get more and more sends.
 struct Filling {
     store: Opened,
@@ -208,12 +149,7 @@ impl Filling {
     }
 
     async fn raise(&mut self, sends: u32, caps: u32) -> Result<()> {
-        let cap = |number| CapQuery {
-            window: Window::Sliding { length_ms: 86_400_000 * i64::from(1 + number % 7) },
-            limit: 1000 + number,
-            filter: Arc::new(Filter::default()),
-            scope: Scope::Every,
-        };
+        let cap = |number| sliding(1000 + number, 86_400_000 * i64::from(1 + number % 7));
         let cap_sets = vec![(0..caps).map(cap).collect::<Vec<_>>()];
         while self.sends < sends {
             // One send per user and hour: all of them stay in the history.
@@ -227,19 +163,6 @@ impl Filling {
             self.sends += 1;
         }
         Ok(())
-    }
-}
-
-/// Send `number` of a user, by a channel.
-pub fn request(user: u32, number: u32, channel: &'static str) -> AdmitRequest<'static> {
-    AdmitRequest {
-        user: UserHash::of(&user.to_string()),
-        id: IdHash::of(&format!("{user}-{number}")),
-        origin: OriginMark((user ^ number) & 0x00FF_FFFF),
-        class: ClassNames { channel: Some(channel), category: Some("promo"), campaign: Some("spring") },
-        cost: 1,
-        cap_set: 0,
-        record: RecordWhen::IfAllowed,
     }
 }
 

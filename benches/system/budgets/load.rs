@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use weir_core::{basis::time::Time, limit::budget::SpanNow};
 
-use crate::store::START_MS;
+use crate::keyspace::START_MS;
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
