@@ -197,7 +197,9 @@ impl World<'_, '_> {
     }
 
     fn happens(&mut self) -> Result<()> {
-        let Some(((at, _), Planned { instance: number, sent_at, event })) = self.events.pop_first() else { return Ok(()) };
+        let Some(((at, _), Planned { instance: number, sent_at, event })) = self.events.pop_first() else {
+            return Ok(());
+        };
         self.now = at;
         match event {
             Event::Turn(DueTurn { call, number: turn, turn: asked, .. }) => {
