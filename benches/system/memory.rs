@@ -1,6 +1,6 @@
 //! The most memory that a long drain takes: `cargo xtask bench memory`.
 //!
-//! Intents are published in slices while the worker drains, a bounded number of bytes ahead of it, and what is drained is
+//! Intents are published in slices while the worker drains, a bounded number ahead of it, and what is drained is
 //! deleted from the topics, so that the broker's disk does not fill. The worker reads from a backlog all the time: its
 //! queues are bounded far below what is ahead of it. Its memory is looked at ten times per second.
 
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use testkit::{kafka::Publisher, wait_for, worker::Worker};
@@ -24,17 +24,15 @@ use crate::{
     machine::Machine,
     report::table,
     servers::{Run, Servers, WEIR},
-    workload::{Intent, Payload, Workload},
+    workload::{Intent, Workload},
 };
 
 /// Goal 8 for two lanes without segments; what the rest of a drain is bounded by, too.
 const GOAL_MIB: f64 = 250.0;
-/// How far intents are published ahead of the worker, in bytes: many times what its queues hold.
-const AHEAD_BYTES: u64 = 256 * 1024 * 1024;
-/// Intents ahead at most, however small.
-const MAX_AHEAD: u32 = 1_000_000;
-/// An intent without filler, in bytes.
-const PLAIN_BYTES: u32 = 260;
+/// How many intents are published ahead of the worker at most: many times what its queues hold.
+const AHEAD: u32 = 1_000_000;
+/// An intent, in bytes.
+const INTENT_BYTES: u32 = 260;
 const LOOK: Duration = Duration::from_millis(100);
 const ROWS: u32 = 10;
 /// Small files, so that what is deleted goes from the disk at the broker's next look.
@@ -46,12 +44,6 @@ pub struct Memory {
     /// Intents in all
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(100_000..=100_000_000))]
     intents: u32,
-    /// Bytes of intents in all, instead of their number: 10GB, 500MB
-    #[arg(long, value_parser = bytes, conflicts_with = "intents")]
-    bytes: Option<u64>,
-    /// Size of an intent when --bytes is given
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(300..=900_000), requires = "bytes")]
-    intent_bytes: u32,
     /// Lanes of the worker
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     lanes: u16,
@@ -61,17 +53,6 @@ pub struct Memory {
     /// Intents per batch and commit, at most
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
-}
-
-/// 10GB, 500MB, 1000000.
-fn bytes(text: &str) -> Result<u64, String> {
-    let (digits, factor) = match (text.strip_suffix("GB"), text.strip_suffix("MB")) {
-        (Some(digits), _) => (digits, 1_000_000_000),
-        (None, Some(digits)) => (digits, 1_000_000),
-        (None, None) => (text, 1),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("`{text}` is not a size; give 10GB or 500MB"))
 }
 
 /// What was seen until so many intents were committed, since the row before.
@@ -86,35 +67,15 @@ struct Row {
 pub struct Report {
     machine: Machine,
     memory: Memory,
-    intents: u32,
-    intent_bytes: u32,
     rows: Vec<Row>,
     /// VmHWM: the most that the process ever had resident.
     peak_mib: f64,
 }
 
-impl Memory {
-    /// How many intents, and of how many bytes.
-    fn load(&self) -> Result<(u32, u32)> {
-        let Some(bytes) = self.bytes else { return Ok((self.intents, PLAIN_BYTES)) };
-        let intents = u32::try_from(bytes / u64::from(self.intent_bytes)).context("so many intents have no number")?;
-        ensure!(intents >= ROWS, "{bytes} bytes are too few intents of {} bytes", self.intent_bytes);
-        Ok((intents, self.intent_bytes))
-    }
-}
-
 pub fn run(memory: &Memory) -> Result<Report> {
-    let (intents, intent_bytes) = memory.load()?;
-    let filler = intent_bytes - PLAIN_BYTES;
-    let workload =
-        Workload { payload: Payload::Message(filler), segmented: 4, ..Workload::new(intents, (intents / 5).max(4), 1) };
-    let settings = Settings {
-        intents,
-        lanes: memory.lanes,
-        partitions: memory.partitions,
-        batch: memory.batch,
-        ..Settings::defaults()
-    };
+    let Memory { intents, lanes, partitions, batch } = *memory;
+    let workload = Workload { segmented: 4, ..Workload::new(intents, intents / 5, 1) };
+    let settings = Settings { intents, lanes, partitions, batch, ..Settings::defaults() };
     eprintln!("starting Kafka and a Redis Cluster");
     let servers = Servers::start_empty(&settings, workload)?;
     let client = servers.kafka.client();
@@ -131,13 +92,13 @@ pub fn run(memory: &Memory) -> Result<Report> {
         let pid = process.pid();
         let (most, done) = (&most, &done);
         scope.spawn(move || look(pid, most, done));
-        let rows = feed(&servers, &run, &mut process, intent_bytes, most);
+        let rows = feed(&servers, &run, &mut process, most);
         done.store(true, Ordering::Relaxed);
         rows
     })?;
     let peak_mib = peak_resident_mib(process.pid())?;
     drain::end(process)?;
-    Ok(Report { machine, memory: memory.clone(), intents, intent_bytes, rows, peak_mib })
+    Ok(Report { machine, memory: memory.clone(), rows, peak_mib })
 }
 
 /// Keeps the most memory seen, in KiB, until `done`.
@@ -151,8 +112,7 @@ fn look(pid: i32, most: &AtomicU64, done: &AtomicBool) {
 }
 
 /// Publishes all intents, never too far ahead of the worker; a row for each tenth that is committed.
-fn feed(servers: &Servers, run: &Run, process: &mut Worker, intent_bytes: u32, most: &AtomicU64) -> Result<Vec<Row>> {
-    let ahead = u32::try_from(AHEAD_BYTES / u64::from(intent_bytes)).unwrap_or(MAX_AHEAD).min(MAX_AHEAD);
+fn feed(servers: &Servers, run: &Run, process: &mut Worker, most: &AtomicU64) -> Result<Vec<Row>> {
     let publisher = servers.kafka.client().publisher(servers.intents())?;
     let progress = Progress::of(servers, &run.group)?;
     let all = servers.workload.intents;
@@ -166,7 +126,7 @@ fn feed(servers: &Servers, run: &Run, process: &mut Worker, intent_bytes: u32, m
             if committed >= upto {
                 break;
             }
-            let room = (committed + ahead).min(all).saturating_sub(published).min(ahead / 4 + 1);
+            let room = (committed + AHEAD).min(all).saturating_sub(published).min(AHEAD / 4 + 1);
             publish(&publisher, servers.settings().partitions, intents.by_ref().take(room as usize))?;
             published += room;
             if room == 0 {
@@ -217,13 +177,13 @@ fn delete_drained(servers: &Servers, progress: &Progress) -> Result<()> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, memory, intents, intent_bytes, rows, peak_mib } = self;
+        let Self { machine, memory, rows, peak_mib } = self;
         writeln!(f, "{machine}")?;
-        let gigabytes = f64::from(*intents) * f64::from(*intent_bytes) / 1e9;
+        let Memory { intents, lanes, partitions, batch } = memory;
+        let gigabytes = f64::from(*intents) * f64::from(INTENT_BYTES) / 1e9;
         writeln!(
             f,
-            "load: {intents} intents of {intent_bytes} bytes ({gigabytes:.1} GB), {} lanes, {} partitions, batch {}\n",
-            memory.lanes, memory.partitions, memory.batch
+            "load: {intents} intents of {INTENT_BYTES} bytes ({gigabytes:.1} GB), {lanes} lanes, {partitions} partitions, batch {batch}\n"
         )?;
         let head = ["intents committed", "resident at most, MiB", "intents/s, publishing beside it"];
         let row = |Row { committed, resident_mib, intents_per_s }: &Row| {

@@ -92,8 +92,8 @@ pub struct Workload {
 pub enum Payload {
     /// Nothing: some 110 bytes in all.
     None,
-    /// A message, and so many bytes more: some 250 bytes in all, and those.
-    Message(u32),
+    /// A message: some 250 bytes in all.
+    Message,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -112,21 +112,9 @@ impl Workload {
     pub fn new(intents: u32, users: u32, seed: u64) -> Self {
         let (active, segmented) = (users, users);
         let (order, partitioner) = (Order::Uniform, Partitioner::Key);
-        let (payload, caps) = (Payload::Message(0), Caps::TwoWindows);
-        let not_before_ms = None;
-        Self {
-            intents,
-            users,
-            active,
-            segmented,
-            campaigns: 20,
-            order,
-            partitioner,
-            payload,
-            caps,
-            not_before_ms,
-            seed,
-        }
+        let (payload, caps, not_before_ms) = (Payload::Message, Caps::TwoWindows, None);
+        let campaigns = 20;
+        Self { intents, users, active, segmented, campaigns, order, partitioner, payload, caps, not_before_ms, seed }
     }
 
     pub fn intents(self) -> impl Iterator<Item = Intent> {
@@ -144,18 +132,16 @@ impl Workload {
     }
 
     fn picker(self) -> impl FnMut(u32, &mut fastrand::Rng) -> u32 {
-        let shares: Vec<f64> = match self.order {
+        let mut all = 0.0;
+        let sums: Vec<f64> = match self.order {
             Order::Uniform | Order::ById => Vec::new(),
-            Order::Zipf => (1..=self.active).map(|rank| f64::from(rank).powf(-ZIPF)).collect(),
+            Order::Zipf => (1..=self.active)
+                .map(|rank| {
+                    all += f64::from(rank).powf(-ZIPF);
+                    all
+                })
+                .collect(),
         };
-        let sums: Vec<f64> = shares
-            .iter()
-            .scan(0.0, |sum, share| {
-                *sum += share;
-                Some(*sum)
-            })
-            .collect();
-        let all = sums.last().copied().unwrap_or_default();
         move |number, numbers| {
             let active = match self.order {
                 Order::Uniform => numbers.u32(..self.active),
@@ -236,10 +222,9 @@ impl Intent {
         let mut value = format!(
             r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}""#
         );
-        if let Payload::Message(more) = self.payload {
-            let filler = "x".repeat(more as usize);
+        if self.payload == Payload::Message {
             value += &format!(
-                r#","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}{filler}","link":"app://offers/{number}"}}"#
+                r#","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}","link":"app://offers/{number}"}}"#
             );
         }
         if let Some(not_before_ms) = self.not_before_ms {
