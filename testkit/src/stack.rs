@@ -4,10 +4,7 @@
 //! starts its own on first use; they are statics, never dropped, and end by their guards (see [`crate::process`]).
 //! Nobody may break a shared server: start one's own for that.
 
-use std::{
-    path::Path,
-    sync::{LazyLock, OnceLock},
-};
+use std::{path::Path, sync::LazyLock};
 
 use anyhow::{Context, Result};
 
@@ -75,93 +72,66 @@ impl SecuredServers {
     }
 }
 
-/// The shared servers; each is started when it is first asked for.
-#[derive(Debug, Default)]
-pub struct Stack {
-    kafka: Shared<Kafka, KafkaClient>,
-    cluster: Shared<RedisCluster, Vec<String>>,
-    redis: Shared<RedisServer, String>,
-    s3: Shared<S3, Bucket>,
-}
+/// The shared servers of this process; each is started when it is first asked for.
+///
+/// Asking for a server panics when it cannot be started: this is for tests.
+#[derive(Debug, Clone, Copy)]
+pub struct Stack;
 
 /// An address, and the server behind it if it is ours.
-#[derive(Debug)]
-struct Shared<Server, Address>(OnceLock<(Address, Option<Server>)>);
+type Shared<Address, Server> = LazyLock<(Address, Option<Server>)>;
 
-impl<Server, Address> Default for Shared<Server, Address> {
-    fn default() -> Self {
-        Self(OnceLock::new())
+fn shared<Address, Server>(
+    env: &str,
+    named: impl FnOnce(&str) -> Address,
+    start: impl FnOnce() -> Result<(Address, Server)>,
+) -> (Address, Option<Server>) {
+    if let Ok(text) = std::env::var(env) {
+        return (named(&text), None);
     }
-}
-
-impl<Server, Address> Shared<Server, Address> {
-    fn get(
-        &self,
-        env: &str,
-        named: impl FnOnce(&str) -> Address,
-        start: impl FnOnce() -> (Address, Server),
-    ) -> &Address {
-        let (address, _) = self.0.get_or_init(|| match std::env::var(env) {
-            Ok(text) => (named(&text), None),
-            Err(_) => {
-                let (address, server) = start();
-                (address, Some(server))
-            }
-        });
-        address
-    }
+    let started = start().unwrap_or_else(|error| panic!("a shared server of the tests does not start: {error:?}"));
+    (started.0, Some(started.1))
 }
 
 impl Stack {
-    /// The servers of this process.
-    ///
-    /// Asking for a server panics when it cannot be started: this is for tests.
-    pub fn shared() -> &'static Self {
-        static STACK: LazyLock<Stack> = LazyLock::new(Stack::default);
-        &STACK
+    pub fn shared() -> Self {
+        Self
     }
 
-    pub fn kafka(&self) -> &KafkaClient {
-        self.kafka.get(ENV_KAFKA, KafkaClient::new, || {
-            let kafka = started(Kafka::start(1));
-            (kafka.client().clone(), kafka)
-        })
+    pub fn kafka(self) -> &'static KafkaClient {
+        static KAFKA: Shared<KafkaClient, Kafka> = LazyLock::new(|| {
+            shared(ENV_KAFKA, KafkaClient::new, || Kafka::start(1).map(|kafka| (kafka.client().clone(), kafka)))
+        });
+        &KAFKA.0
     }
 
     /// The URLs of all nodes of a Redis Cluster of three primaries with a replica each.
-    pub fn redis_cluster(&self) -> &[String] {
-        self.cluster.get(
-            ENV_REDIS_CLUSTER,
-            |text| text.split(',').map(str::to_owned).collect(),
-            || {
-                let cluster = started(RedisCluster::start(3, 1));
-                (cluster.nodes(), cluster)
-            },
-        )
+    pub fn redis_cluster(self) -> &'static [String] {
+        static CLUSTER: Shared<Vec<String>, RedisCluster> = LazyLock::new(|| {
+            let named = |text: &str| text.split(',').map(str::to_owned).collect();
+            shared(ENV_REDIS_CLUSTER, named, || RedisCluster::start(3, 1).map(|cluster| (cluster.nodes(), cluster)))
+        });
+        &CLUSTER.0
     }
 
-    pub fn redis(&self) -> &str {
-        self.redis.get(ENV_REDIS, str::to_owned, || {
-            let redis = started(RedisServer::start::<&str>(&[]));
-            (redis.url(), redis)
-        })
+    pub fn redis(self) -> &'static str {
+        static REDIS: Shared<String, RedisServer> = LazyLock::new(|| {
+            shared(ENV_REDIS, str::to_owned, || RedisServer::start::<&str>(&[]).map(|redis| (redis.url(), redis)))
+        });
+        &REDIS.0
     }
 
     /// The bucket of an S3 that answers as it should; for faults and counts start an [`S3`] of one's own.
-    pub fn s3(&self) -> &Bucket {
-        let named = |text: &str| {
-            let (endpoint, bucket) = text.rsplit_once('/').unwrap_or((text, "weir"));
-            Bucket::new(endpoint, bucket)
-        };
-        self.s3.get(ENV_S3, named, || {
-            let s3 = started(S3::start());
-            (s3.bucket().clone(), s3)
-        })
+    pub fn s3(self) -> &'static Bucket {
+        static SHARED_S3: Shared<Bucket, S3> = LazyLock::new(|| {
+            let named = |text: &str| {
+                let (endpoint, bucket) = text.rsplit_once('/').unwrap_or((text, "weir"));
+                Bucket::new(endpoint, bucket)
+            };
+            shared(ENV_S3, named, || S3::start().map(|s3| (s3.bucket().clone(), s3)))
+        });
+        &SHARED_S3.0
     }
-}
-
-fn started<Server>(server: Result<Server>) -> Server {
-    server.unwrap_or_else(|error| panic!("a shared server of the tests does not start: {error:?}"))
 }
 
 /// All servers at once, owned: what `cargo xtask test` and `cargo xtask stack` keep up.
