@@ -228,7 +228,7 @@ fn text_of(list: &str) -> Result<String> {
 
 /// Fills a folder in .weir, unless it was filled for the same list. The list is written to its file there last, so that half of it
 /// never counts as complete.
-fn fill(wanted: &str, (folder, list): (&str, &str), fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub fn fill(wanted: &str, (folder, list): (&str, &str), fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let folder = workspace().join(".weir").join(folder);
     let list = folder.join(list);
     if fs::read_to_string(&list).is_ok_and(|had| had == wanted) {
