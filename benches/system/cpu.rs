@@ -22,19 +22,13 @@ use crate::{
 
 /// All CPU that an intent takes
 #[derive(Debug, Clone, Args, Serialize)]
+#[command(
+    mut_arg("intents", |intents| intents.default_value("1000000")),
+    mut_arg("users", |users| users.default_value("200000").help("Users they are for, picked evenly")),
+)]
 pub struct Cpu {
-    /// Rounds; figures are their medians
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
-    rounds: u32,
-    /// Intents in the backlog
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(50_000..=20_000_000))]
-    intents: u32,
-    /// Users they are for, picked evenly
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
-    users: u32,
-    /// Lanes of the worker and of the published way
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    lanes: u16,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 /// One round: three drains of the same intents.
@@ -54,12 +48,12 @@ pub struct Report {
 }
 
 pub fn run(cpu: &Cpu) -> Result<Report> {
-    let Cpu { rounds, intents, users, lanes, .. } = *cpu;
-    let settings = Settings { rounds, intents, users: Some(users), lanes, ..Settings::defaults() };
+    let settings = &cpu.settings;
+    let (rounds, intents) = (settings.rounds, settings.intents);
     let workload = Workload { payload: Payload::None, ..settings.workload() };
     eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents twice");
-    let mut servers = Servers::start(&settings, workload)?;
-    let mut other = servers.publish(&settings, Workload { caps: Caps::ChannelFilter, ..workload })?;
+    let mut servers = Servers::start(settings, workload)?;
+    let mut other = servers.publish(settings, Workload { caps: Caps::ChannelFilter, ..workload })?;
     let machine = Machine::look(&servers)?;
     let weir = |servers: &Servers| Ok::<_, anyhow::Error>(rounds::weir(servers, &Program::this(), |_| Ok(()))?.capped);
     eprintln!("a drain to warm up");
@@ -115,7 +109,8 @@ fn goals(rounds: &[Round]) -> Vec<Goal> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cpu { rounds, intents, users, .. } = self.cpu;
+        let Settings { rounds, .. } = self.cpu.settings;
+        let Workload { intents, users, .. } = self.cpu.settings.workload();
         writeln!(f, "{}; {rounds} rounds of {intents} intents for {users} users\n", self.machine.brief())?;
         let head = ["CPU, us per intent", "worker", "Redis", "broker", "together", "intents/s"];
         let rows: [(&str, Way); 3] = [

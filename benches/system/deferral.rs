@@ -37,10 +37,10 @@ const FIRST: i64 = 10_000;
 
 /// What it costs to defer an intent, and how fast deferred intents come back
 #[derive(Debug, Clone, Args, Serialize)]
+#[command(mut_arg("intents", |intents| intents.default_value("1000000")))]
 pub struct Deferral {
-    /// Intents
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(50_000..=20_000_000))]
-    intents: u32,
+    #[command(flatten)]
+    settings: Settings,
     /// Partitions of a bucket
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     shares: u16,
@@ -76,14 +76,13 @@ pub struct Report {
 /// # Errors
 /// Something breaks, or the machine is too slow for the minute that the intents are due in.
 pub fn run(deferral: &Deferral) -> Result<Report> {
-    let Deferral { intents, shares, .. } = *deferral;
-    let settings = Settings { intents, ..Settings::defaults() };
-    let workload = settings.workload();
+    let Deferral { settings, shares } = deferral;
+    let (intents, workload) = (settings.intents, settings.workload());
     eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents");
-    let mut servers = Servers::start(&settings, workload)?;
+    let mut servers = Servers::start(settings, workload)?;
     for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
         let kept = [("retention.ms", "424800000")];
-        servers.kafka.client().create_topic_with(&format!("later-{ring}"), buckets * i32::from(shares), &kept)?;
+        servers.kafka.client().create_topic_with(&format!("later-{ring}"), buckets * i32::from(*shares), &kept)?;
     }
     let machine = Machine::look(&servers)?;
     eprintln!("intents that may be sent at once");
@@ -94,7 +93,7 @@ pub fn run(deferral: &Deferral) -> Result<Report> {
     // All of one minute, in the running hour, and not before all of them can be deferred.
     let due_ms = due_ms(intents);
     let others = Workload { intents: WARM_UP, seed: workload.seed.wrapping_add(1), ..workload };
-    let many = servers.publish(&settings, others)?;
+    let many = servers.publish(settings, others)?;
     servers.publish_behind(&many, Workload { not_before_ms: Some(due_ms), ..workload })?;
     eprintln!("intents that are deferred");
     servers.turn_to(many);
@@ -158,7 +157,7 @@ fn now_ms() -> i64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Deferral { intents, shares, .. } = self.deferral;
+        let Deferral { settings: Settings { intents, .. }, shares } = &self.deferral;
         writeln!(f, "{}; {intents} intents, {shares} partition(s) a bucket\n", self.machine.brief())?;
         let rows = [
             ("intents that may be sent at once", self.fresh),

@@ -123,10 +123,6 @@ impl Settings {
             lanes => usize::from(lanes),
         }
     }
-
-    fn defaults() -> Self {
-        Cli::parse_from(["bench"]).settings
-    }
 }
 
 /// How a result is printed.

@@ -40,19 +40,13 @@ const TOPIC_SETTINGS: [(&str, &str); 2] = [("segment.bytes", "67108864"), ("file
 
 /// The most memory that a long drain takes
 #[derive(Debug, Clone, Args, Serialize)]
+#[command(
+    mut_arg("intents", |intents| intents.default_value("2000000")),
+    mut_arg("lanes", |lanes| lanes.default_value("2")),
+)]
 pub struct Memory {
-    /// Intents in all
-    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(100_000..=100_000_000))]
-    intents: u32,
-    /// Lanes of the worker
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
-    lanes: u16,
-    /// Partitions of each topic
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
-    partitions: i32,
-    /// Intents per batch and commit, at most
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    batch: u32,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 /// What was seen until so many intents were committed, since the row before.
@@ -73,11 +67,9 @@ pub struct Report {
 }
 
 pub fn run(memory: &Memory) -> Result<Report> {
-    let Memory { intents, lanes, partitions, batch } = *memory;
-    let workload = Workload { segmented: 4, ..Workload::new(intents, intents / 5, 1) };
-    let settings = Settings { intents, lanes, partitions, batch, ..Settings::defaults() };
+    let workload = Workload { segmented: 4, ..memory.settings.workload() };
     eprintln!("starting Kafka and a Redis Cluster");
-    let servers = Servers::start_empty(&settings, workload)?;
+    let servers = Servers::start_empty(&memory.settings, workload)?;
     let client = servers.kafka.client();
     for topic in servers.outputs().iter().map(String::as_str).chain([servers.intents()]) {
         client.configure_topic(topic, &TOPIC_SETTINGS)?;
@@ -179,7 +171,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, memory, rows, peak_mib } = self;
         writeln!(f, "{machine}")?;
-        let Memory { intents, lanes, partitions, batch } = memory;
+        let Settings { intents, lanes, partitions, batch, .. } = &memory.settings;
         let gigabytes = f64::from(*intents) * f64::from(INTENT_BYTES) / 1e9;
         writeln!(
             f,

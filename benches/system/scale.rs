@@ -30,25 +30,17 @@ const MIN_INTENTS: u32 = 50_000;
 
 /// Whether an intent costs the same however much there is
 #[derive(Debug, Clone, Args, Serialize)]
+#[command(
+    mut_arg("rounds", |rounds| rounds.default_value("1")),
+    mut_arg("intents", |intents| intents.default_value("200000").help("Intents of each drain")),
+    mut_arg("users", |users| users.help("The most users; points with more are left out")),
+)]
 pub struct Scale {
     /// These only [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Dimension>,
-    /// Intents of each drain
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(i64::from(MIN_INTENTS)..=20_000_000))]
-    intents: u32,
-    /// Drains of each point, and of the base case beside it; figures are medians of their ratios
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
-    rounds: u32,
-    /// The most users; points with more are left out
-    #[arg(long, default_value_t = 10_000_000)]
-    users: u32,
-    /// Partitions of each topic
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
-    partitions: i32,
-    /// What users and kinds are picked by
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    settings: Settings,
     /// Where the plots go, scale-<dimension>.svg each
     #[arg(long, default_value = "docs/images")]
     plots: PathBuf,
@@ -76,8 +68,7 @@ pub struct Report {
 
 impl Scale {
     fn settings(&self, lanes: u16) -> Settings {
-        let Self { intents, rounds, partitions, seed, .. } = *self;
-        Settings { rounds, intents, partitions, lanes, seed, ..Settings::defaults() }
+        Settings { lanes, ..self.settings.clone() }
     }
 }
 
@@ -106,7 +97,7 @@ pub fn run(scale: &Scale) -> Result<Report> {
 
 /// Drains a point and its base case, as often as wanted.
 fn measure(servers: &mut Servers, scale: &Scale, point: &mut Point) -> Result<()> {
-    for _ in 0..scale.rounds {
+    for _ in 0..scale.settings.rounds {
         point.base_drains.push(drain(servers, scale, &point.base)?);
         if point.setup.nodes == PRIMARIES {
             point.drains.push(drain(servers, scale, &point.setup)?);

@@ -72,8 +72,9 @@ impl Point {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, scale, dimensions } = self;
+        let rounds = scale.settings.rounds;
         writeln!(f, "{machine}")?;
-        writeln!(f, "{} round(s); five intents per user and two caps, unless the row says otherwise", scale.rounds)?;
+        writeln!(f, "{rounds} round(s); five intents per user and two caps, unless the row says otherwise")?;
         for measured in dimensions {
             writeln!(f, "\n{}", measured.table())?;
         }
