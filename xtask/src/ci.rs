@@ -15,8 +15,7 @@ use crate::{
     counts::{self, CountsArgs},
     deploy, faults, fuzz,
     rows::{self, Plan, Planned},
-    servers,
-    setup::{self, Scope},
+    servers, setup,
     shell::{self, command},
     simulate::{self, SimulateArgs},
     small_loads, tables, test_report,
@@ -95,10 +94,10 @@ const CHANGE: [Stage; 3] = [
     &[
         &[step("build", 1_800, |_| servers::build_listed())],
         &[
-            // Cold, it downloads and compiles for 8 minutes.
-            Step { part_of: &DEPLOYED, ..step("setup", 2_400, set_up) },
+            step("setup", 1_800, |_| setup::run()),
             step("deny", 120, |_| deny()),
-            Step { of: &DEPLOYED, ..step("deploy", 240, |_| deploy::run()) },
+            // Cold, it downloads and compiles for minutes.
+            Step { of: &DEPLOYED, ..step("deploy", 1_800, |_| deploy::run()) },
             step("alerts", 240, |_| alerts::run()),
         ],
     ],
@@ -242,11 +241,6 @@ fn deny() -> Result<()> {
         return Err(failed);
     }
     fuzz::check_lock()
-}
-
-/// In part: without the tools that check deploy/. Two of them are compiled.
-fn set_up(in_part: bool) -> Result<()> {
-    setup::run(if in_part { Scope::Tests } else { Scope::Everything })
 }
 
 /// In part: without the examples.

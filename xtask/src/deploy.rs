@@ -9,7 +9,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::{
-    setup::deploy::{KUBERNETES, fetch, place},
+    setup::{
+        deploy::{KUBERNETES, fetch, place},
+        twice,
+    },
     shell::{self, command, printed, workspace},
 };
 
@@ -158,7 +161,7 @@ const LARGE: [(&str, &str, &[&str]); 2] = [
 
 /// Lints and renders the chart, compares the result with the schemas of Kubernetes, and reads the compose file.
 pub fn run() -> Result<()> {
-    fetch()?;
+    twice(fetch)?;
     for (name, resources) in VALUES {
         let values = format!("{CHART}/ci/{name}.yaml");
         shell::run(command(place("bin/helm"), &["lint", "--strict", CHART, "-f", &values]))?;

@@ -2,14 +2,10 @@
 
 use anyhow::Result;
 
-use crate::{
-    setup::{self, Scope},
-    shell::command,
-    temporary,
-};
+use crate::{setup, shell::command, temporary};
 
 pub fn run(args: &[String]) -> Result<()> {
-    setup::run(Scope::Tests)?;
+    setup::run()?;
     let mut faults = command("cargo", &["test", "-q", "--locked", "--workspace", "--test", "faults", "--"]);
     faults.args(args);
     temporary::run(faults)

@@ -121,7 +121,7 @@ enum Chore {
 
 fn main() -> Result<()> {
     match Cli::parse().chore {
-        Chore::Setup => setup::run(setup::Scope::Everything),
+        Chore::Setup => setup::everything(),
         Chore::Test { args } => servers::test(&args),
         Chore::Stack { args } => servers::stack(&args),
         Chore::Bench { args } => bench::run(&args),

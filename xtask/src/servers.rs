@@ -5,8 +5,7 @@ use std::{ffi::OsStr, fs, os::unix::process::CommandExt, path::PathBuf, process:
 use anyhow::{Context, Result};
 
 use crate::{
-    bounds,
-    setup::{self, Scope},
+    bounds, setup,
     shell::{self, Profile, built, command},
     temporary, test_report,
 };
@@ -27,7 +26,7 @@ pub fn test(args: &[String]) -> Result<()> {
 }
 
 pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
-    setup::run(Scope::Tests)?;
+    setup::run()?;
     if args.iter().any(|arg| arg.starts_with("--run-ignored")) {
         setup::serializers()?;
     }
@@ -112,7 +111,7 @@ fn nextest<S: AsRef<OsStr>>(verb: &str, args: &[S]) -> Command {
 
 /// Keeps the stack up until Ctrl-C.
 pub fn stack(args: &[String]) -> Result<()> {
-    setup::run(Scope::Tests)?;
+    setup::run()?;
     shell::run(command("cargo", &["build", "-q", "--workspace", "--bins"]))?;
     let mut stack = command(built(Profile::Dev, "weir-servers"), &["stack", "--weir"]);
     stack.arg(built(Profile::Dev, "weir")).args(args);
