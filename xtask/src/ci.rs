@@ -13,7 +13,7 @@ use crate::{
     alerts, bounds,
     changes::{self, Changes},
     counts::{self, CountsArgs},
-    deploy, faults, fuzz,
+    deploy, fuzz,
     rows::{self, Plan, Planned},
     servers, setup,
     shell::{self, command},
@@ -108,7 +108,7 @@ const CHANGE: [Stage; 3] = [
             step("docs", 900, |_| docs()),
             // Instructions do not depend on what else runs.
             Step { of: &COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
-            step("faults", 1_500, |_| faults::run(&["--ci".to_owned()])),
+            step("faults", 1_500, |_| servers::faults(&["--ci".to_owned()])),
         ],
     ],
 ];
@@ -152,7 +152,7 @@ const EVERYTHING: [Stage; 1] = [&[&[
     step("long tests", servers::LONG_SECONDS, |_| servers::long()),
     step("fuzz", 2 * 3600, |_| fuzz::run(600, None)),
     step("simulate", 4 * 3600, |_| simulate::run(&SimulateArgs::many(20_000))),
-    step("all faults", 6 * 3600, |_| faults::run(&[])),
+    step("all faults", 6 * 3600, |_| servers::faults(&[])),
 ]]];
 
 /// Checks format, lints, dependencies, deploy/ and docs, tests, counts instructions, and injects faults. Prints when each step began and
