@@ -8,6 +8,7 @@ use std::{fmt, sync::Arc};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 use testkit::redis::RedisServer;
 use weir_core::{
     basis::time::Time,
@@ -16,11 +17,10 @@ use weir_core::{
 };
 
 use crate::{
-    Output,
-    goals::Goal,
+    goals::{self, Goal},
     keyspace::{Opened, START_MS, request, sliding},
     redis_info::{note_calls, noted_calls_us},
-    report::{median, quantile, table},
+    report::{Found, median, quantile, table},
 };
 
 /// Where a script call may be long. No cap of them denies (which is checked), and none can be answered without looking
@@ -126,28 +126,17 @@ pub struct Calls {
     runs: u32,
 }
 
-impl Calls {
-    pub fn print(&self, output: Output) -> Result<()> {
-        #[derive(Serialize)]
-        struct Judged {
-            calls: LongestCalls,
-            goals: Vec<Goal>,
-        }
-        impl fmt::Display for Judged {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                writeln!(f, "{}\n", self.calls)?;
-                self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-            }
-        }
-        let calls = measure(self.runs)?;
-        crate::print(&Judged { goals: Goal::of_calls(&calls).into(), calls }, output)
-    }
+pub fn run(calls: &Calls) -> Result<Found> {
+    let calls = measure(calls.runs)?;
+    let goals = Goal::of_calls(&calls);
+    let text = format!("{calls}\n\n{}", goals::lines(&goals));
+    Ok(Found { all: json!({"calls": calls, "goals": goals}), text })
 }
 
 pub fn measure(runs: u32) -> Result<LongestCalls> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let of_case = |case: Case| {
-        let runs = (0..runs).map(|_| runtime.block_on(run(case)).with_context(|| case.says()));
+        let runs = (0..runs).map(|_| runtime.block_on(times_of(case)).with_context(|| case.says()));
         let runs = runs.collect::<Result<Vec<_>>>()?;
         let at = |share: f64| -> Vec<f64> { runs.iter().map(|times| quantile(times, share)).collect() };
         Ok(CallTimes {
@@ -162,7 +151,7 @@ pub fn measure(runs: u32) -> Result<LongestCalls> {
 }
 
 /// The milliseconds of one run's calls, ascending.
-async fn run(case: Case) -> Result<Vec<f64>> {
+async fn times_of(case: Case) -> Result<Vec<f64>> {
     // Hashes stay packed, as large as a case needs them.
     let server = RedisServer::start(&["--hash-max-listpack-value", "1024"])?;
     let Plan { shards, keyed, caps, users, sends, rounds } = case.plan();

@@ -3,18 +3,18 @@
 //! Lean intents (some 110 bytes) for many users in no order: the load where everything but the body costs most. weir drains them under
 //! two caps per segment, once with and once without a channel filter, and the published way drains them beside it.
 
-use std::fmt;
-
 use anyhow::{Context, Result};
 use clap::Args;
+use comfy_table::Table;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{
     Settings,
     bare_loop::Kind,
-    goals::{Goal, Wanted},
+    goals::{self, Goal, Wanted},
     machine::Machine,
-    report::{Ratio, median, table},
+    report::{Found, Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
     workload::{Caps, Payload, Workload},
@@ -39,15 +39,7 @@ struct Round {
     zset: Capped,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    cpu: Cpu,
-    goals: Vec<Goal>,
-    rounds: Vec<Round>,
-}
-
-pub fn run(cpu: &Cpu) -> Result<Report> {
+pub fn run(cpu: &Cpu) -> Result<Found> {
     let settings = &cpu.settings;
     let (rounds, intents) = (settings.rounds, settings.intents);
     let workload = Workload { payload: Payload::None, ..settings.workload() };
@@ -68,7 +60,14 @@ pub fn run(cpu: &Cpu) -> Result<Report> {
         other = servers.turn_to(other);
         all.push(Round { filter, no_filter, zset });
     }
-    Ok(Report { machine, cpu: cpu.clone(), goals: goals(&all), rounds: all })
+    let (goals, Workload { intents, users, .. }) = (goals(&all), workload);
+    let text = format!(
+        "{}; {rounds} rounds of {intents} intents for {users} users\n\n{}\n{}",
+        machine.brief(),
+        ways(&all),
+        goals::lines(&goals)
+    );
+    Ok(Found { all: json!({"machine": machine, "cpu": cpu, "goals": goals, "rounds": all}), text })
 }
 
 type Way = fn(&Round) -> &Capped;
@@ -107,32 +106,25 @@ fn goals(rounds: &[Round]) -> Vec<Goal> {
     ]
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { rounds, .. } = self.cpu.settings;
-        let Workload { intents, users, .. } = self.cpu.settings.workload();
-        writeln!(f, "{}; {rounds} rounds of {intents} intents for {users} users\n", self.machine.brief())?;
-        let head = ["CPU, us per intent", "worker", "Redis", "broker", "together", "intents/s"];
-        let rows: [(&str, Way); 3] = [
-            ("weir, a cap with a filter", |round| &round.filter),
-            ("weir, no filter", |round| &round.no_filter),
-            ("the published way", |round| &round.zset),
-        ];
-        let row = |(name, way): (&str, Way)| {
-            let of = |figure: fn(&Capped) -> f64| {
-                median(&self.rounds.iter().map(|round| figure(way(round))).collect::<Vec<_>>())
-            };
-            let us = |figure| format!("{:.2}", of(figure));
-            [
-                name.to_owned(),
-                us(|capped| capped.drained.cpu_us),
-                us(|capped| capped.redis.cpu_us),
-                us(|capped| capped.drained.broker_cpu_us),
-                us(total),
-                format!("{:.0}", of(|capped| capped.drained.intents_per_s)),
-            ]
-        };
-        writeln!(f, "{}", table(head, rows.map(row)))?;
-        self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-    }
+fn ways(rounds: &[Round]) -> Table {
+    let head = ["CPU, us per intent", "worker", "Redis", "broker", "together", "intents/s"];
+    let rows: [(&str, Way); 3] = [
+        ("weir, a cap with a filter", |round| &round.filter),
+        ("weir, no filter", |round| &round.no_filter),
+        ("the published way", |round| &round.zset),
+    ];
+    let row = |(name, way): (&str, Way)| {
+        let of =
+            |figure: fn(&Capped) -> f64| median(&rounds.iter().map(|round| figure(way(round))).collect::<Vec<_>>());
+        let us = |figure| format!("{:.2}", of(figure));
+        [
+            name.to_owned(),
+            us(|capped| capped.drained.cpu_us),
+            us(|capped| capped.redis.cpu_us),
+            us(|capped| capped.drained.broker_cpu_us),
+            us(total),
+            format!("{:.0}", of(|capped| capped.drained.intents_per_s)),
+        ]
+    };
+    table(head, rows.map(row))
 }

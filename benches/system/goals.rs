@@ -77,6 +77,11 @@ pub fn judge(rounds: &[Round], calls: &LongestCalls) -> Vec<Goal> {
     ]
 }
 
+/// A line for each.
+pub fn lines(goals: &[Goal]) -> String {
+    goals.iter().map(|goal| format!("{goal}\n")).collect()
+}
+
 /// The call's time while servers and worker share the cores; nothing if no call was logged as slow.
 fn in_drains(us: f64) -> Vec<Beside> {
     let beside = Beside { of: "by the clock in the drains, which share the cores", measured: us / 1e3 };

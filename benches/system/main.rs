@@ -182,7 +182,7 @@ fn main() -> Result<()> {
         Some(Child::Pressure(pressure)) => print(&pressure::run(&pressure)?, output),
         Some(Child::Pace(plots)) => print(&pace::run(&plots)?, output),
         Some(Child::Budgets(budgets)) => print(&budgets::run(&budgets)?, output),
-        Some(Child::Calls(calls)) => calls.print(output),
+        Some(Child::Calls(calls)) => print(&calls::run(&calls)?, output),
         Some(Child::Latency(load)) => print(&latency::run(&load)?, output),
         Some(Child::Scale(scale)) => print(&scale::run(&scale)?, output),
         Some(Child::Memory(memory)) => print(&memory::run(&memory)?, output),

@@ -5,7 +5,6 @@
 //! queues are bounded far below what is ahead of it. Its memory is looked at ten times per second.
 
 use std::{
-    fmt,
     path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
@@ -15,6 +14,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 use testkit::{kafka::Publisher, wait_for, worker::Worker};
 
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     drain::{self, DEADLINE, Progress, peak_resident_mib, resident_mib},
     goals::{Goal, Wanted},
     machine::Machine,
-    report::table,
+    report::{Found, table},
     servers::{Run, Servers, WEIR},
     workload::{Intent, Workload},
 };
@@ -57,16 +57,7 @@ struct Row {
     intents_per_s: f64,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    memory: Memory,
-    rows: Vec<Row>,
-    /// VmHWM: the most that the process ever had resident.
-    peak_mib: f64,
-}
-
-pub fn run(memory: &Memory) -> Result<Report> {
+pub fn run(memory: &Memory) -> Result<Found> {
     let workload = Workload { segmented: 4, ..memory.settings.workload() };
     eprintln!("starting Kafka and a Redis Cluster");
     let servers = Servers::start_empty(&memory.settings, workload)?;
@@ -90,7 +81,9 @@ pub fn run(memory: &Memory) -> Result<Report> {
     })?;
     let peak_mib = peak_resident_mib(process.pid())?;
     drain::end(process)?;
-    Ok(Report { machine, memory: memory.clone(), rows, peak_mib })
+    let text = format!("{machine}\n{}", text(&memory.settings, &rows, peak_mib));
+    // VmHWM: the most that the process ever had resident.
+    Ok(Found { all: json!({"machine": machine, "memory": memory, "rows": rows, "peak_mib": peak_mib}), text })
 }
 
 /// Keeps the most memory seen, in KiB, until `done`.
@@ -167,21 +160,17 @@ fn delete_drained(servers: &Servers, progress: &Progress) -> Result<()> {
     Ok(())
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, memory, rows, peak_mib } = self;
-        writeln!(f, "{machine}")?;
-        let Settings { intents, lanes, partitions, batch, .. } = &memory.settings;
-        let gigabytes = f64::from(*intents) * f64::from(INTENT_BYTES) / 1e9;
-        writeln!(
-            f,
-            "load: {intents} intents of {INTENT_BYTES} bytes ({gigabytes:.1} GB), {lanes} lanes, {partitions} partitions, batch {batch}\n"
-        )?;
-        let head = ["intents committed", "resident at most, MiB", "intents/s, publishing beside it"];
-        let row = |Row { committed, resident_mib, intents_per_s }: &Row| {
-            [committed.to_string(), format!("{resident_mib:.0}"), format!("{intents_per_s:.0}")]
-        };
-        writeln!(f, "{}\n", table(head, rows.iter().map(row)))?;
-        write!(f, "{}", Goal::of(8, "resident at most, MiB", Wanted::AtMost(GOAL_MIB), *peak_mib))
-    }
+fn text(settings: &Settings, rows: &[Row], peak_mib: f64) -> String {
+    let Settings { intents, lanes, partitions, batch, .. } = settings;
+    let gigabytes = f64::from(*intents) * f64::from(INTENT_BYTES) / 1e9;
+    let head = ["intents committed", "resident at most, MiB", "intents/s, publishing beside it"];
+    let row = |Row { committed, resident_mib, intents_per_s }: &Row| {
+        [committed.to_string(), format!("{resident_mib:.0}"), format!("{intents_per_s:.0}")]
+    };
+    format!(
+        "load: {intents} intents of {INTENT_BYTES} bytes ({gigabytes:.1} GB), {lanes} lanes, {partitions} partitions, batch {batch}\n\n\
+         {}\n\n{}",
+        table(head, rows.iter().map(row)),
+        Goal::of(8, "resident at most, MiB", Wanted::AtMost(GOAL_MIB), peak_mib)
+    )
 }

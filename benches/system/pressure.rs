@@ -9,18 +9,20 @@ mod load;
 mod ours;
 mod published;
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use comfy_table::Table;
 use serde::Serialize;
+use serde_json::json;
 use testkit::redis::RedisServer;
 use weir_core::{basis::shard::UserHash, limit::pressure::activity::ActivityHash};
 
 use self::{load::Load, ours::Ours, published::Published};
 use crate::{
-    goals::{Goal, Wanted},
-    report::{quantile, table},
+    goals::{self, Goal, Wanted},
+    report::{Found, quantile, table},
 };
 
 const GOAL_INSTANCES: usize = 10;
@@ -77,15 +79,8 @@ struct Measured {
     active_share: f64,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    settings: Pressure,
-    measured: Vec<Measured>,
-    goals: Vec<Goal>,
-}
-
 /// Measures each number of instances by both methods.
-pub fn run(settings: &Pressure) -> Result<Report> {
+pub fn run(settings: &Pressure) -> Result<Found> {
     let mut measured = Vec::new();
     for instances in settings.instances.iter().map(|instances| usize::from(*instances)) {
         eprintln!("{instances} instances");
@@ -93,7 +88,8 @@ pub fn run(settings: &Pressure) -> Result<Report> {
         measured.push(measure::<Ours>("weir", settings, instances).context("weir")?);
     }
     let goals = goals(&measured);
-    Ok(Report { settings: settings.clone(), measured, goals })
+    let text = format!("{}\n\n{}", rows(&measured), goals::lines(&goals));
+    Ok(Found { all: json!({"settings": settings, "measured": measured, "goals": goals}), text })
 }
 
 fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usize) -> Result<Measured> {
@@ -147,29 +143,26 @@ fn goals(measured: &[Measured]) -> Vec<Goal> {
     ]
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = [
-            "instances, method",
-            "KiB/s",
-            "conflicts/s",
-            "turns given up/s",
-            "others know after, p50, s",
-            "p99, s",
-            "active at the end, % of the maximum",
-        ];
-        let row = |measured: &Measured| {
-            [
-                format!("{}, {}", measured.instances, measured.method),
-                format!("{:.1}", measured.bytes_a_s / 1024.0),
-                format!("{:.1}", measured.conflicts_a_s),
-                format!("{:.1}", measured.given_up_a_s),
-                format!("{:.2}", measured.stale_p50_s),
-                format!("{:.2}", measured.stale_p99_s),
-                format!("{:.1}", measured.active_share * 100.0),
-            ]
-        };
-        writeln!(f, "{}\n", table(head, self.measured.iter().map(row)))?;
-        self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-    }
+fn rows(measured: &[Measured]) -> Table {
+    let head = [
+        "instances, method",
+        "KiB/s",
+        "conflicts/s",
+        "turns given up/s",
+        "others know after, p50, s",
+        "p99, s",
+        "active at the end, % of the maximum",
+    ];
+    let row = |measured: &Measured| {
+        [
+            format!("{}, {}", measured.instances, measured.method),
+            format!("{:.1}", measured.bytes_a_s / 1024.0),
+            format!("{:.1}", measured.conflicts_a_s),
+            format!("{:.1}", measured.given_up_a_s),
+            format!("{:.2}", measured.stale_p50_s),
+            format!("{:.2}", measured.stale_p99_s),
+            format!("{:.1}", measured.active_share * 100.0),
+        ]
+    };
+    table(head, measured.iter().map(row))
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, Row, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     Settings,
@@ -15,6 +16,21 @@ use crate::{
     store::StoreCost,
     workload::Workload,
 };
+
+/// What a part of the bench found: all of it for programs, and what is printed for people.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct Found {
+    pub all: Value,
+    #[serde(skip)]
+    pub text: String,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
 
 #[derive(Debug, Serialize)]
 pub struct Report {
