@@ -27,8 +27,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn look(servers: &Servers) -> Result<Self> {
-        let info: String = servers.redis.node(0).query(&["INFO", "server"])?;
-        let redis = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("unknown");
+        let info: redis::InfoDict = servers.redis.node(0).query(&["INFO", "server"])?;
         let (_, librdkafka) = rdkafka::util::get_rdkafka_version();
         Ok(Self {
             cpu: CpuInfo::current()?.model_name(0).unwrap_or(std::env::consts::ARCH).to_owned(),
@@ -38,7 +37,7 @@ impl Machine {
             load: format!("{:.2}", LoadAverage::current()?.one),
             weir: said(WEIR)?,
             kafka: broker_version()?,
-            redis: redis.to_owned(),
+            redis: info.get("redis_version").unwrap_or_else(|| "unknown".to_owned()),
             librdkafka,
         })
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::Table;
+use redis::InfoDict;
 use serde::Serialize;
 use serde_json::json;
 use testkit::redis::RedisServer;
@@ -117,11 +118,8 @@ fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usi
 
 /// Bytes that have reached and left a server.
 fn bytes(server: &RedisServer) -> Result<f64> {
-    let info: String = server.query(&["INFO", "stats"])?;
-    let of = |name: &str| -> Result<f64> {
-        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        Ok(line.with_context(|| format!("INFO without {name}"))?.trim().parse()?)
-    };
+    let info: InfoDict = server.query(&["INFO", "stats"])?;
+    let of = |name: &str| info.get::<f64>(name).with_context(|| format!("INFO without {name}"));
     Ok(of("total_net_input_bytes")? + of("total_net_output_bytes")?)
 }
 
