@@ -197,7 +197,7 @@ fn case(servers: &mut Servers, load: &Load, (rate, interval_ms): (u32, u32), bet
     wait_joined(servers, &run)?;
     let broker = servers.kafka.pid(0)?;
     let cpu = || Ok::<_, anyhow::Error>((cpu_us(process.pid())?, cpu_us(broker)?));
-    let pace = BatchTimer::of(load, servers, rate);
+    let pace = Pace::of(load, servers, rate);
     let before = cpu()?;
     let seen = paced(servers, &pace, &intents, &outputs)?;
     let after = cpu()?;
@@ -240,13 +240,13 @@ fn wait_joined(servers: &Servers, run: &Run) -> Result<()> {
 }
 
 /// What is published, and when.
-struct BatchTimer {
+struct Pace {
     workload: Workload,
     partitions: i32,
     rate: u32,
 }
 
-impl BatchTimer {
+impl Pace {
     fn of(load: &Load, servers: &Servers, rate: u32) -> Self {
         let seconds = load.seconds + u32::try_from(WARM_UP.as_secs()).unwrap_or(u32::MAX);
         Self {
@@ -268,12 +268,12 @@ impl BatchTimer {
 }
 
 /// Publishes and reads back; the milliseconds that each took, in the order of publishing.
-fn paced(servers: &Servers, pace: &BatchTimer, intents: &str, outputs: &[String]) -> Result<Vec<f64>> {
-    let reader = Reader::of(servers, outputs)?;
+fn paced(servers: &Servers, pace: &Pace, intents: &str, outputs: &[String]) -> Result<Vec<f64>> {
+    let consumer = reader(servers, outputs)?;
     let began = Instant::now();
     let gone = AtomicBool::new(false);
     let arrived = thread::scope(|scope| {
-        let reading = scope.spawn(|| reader.read(pace, began, &gone));
+        let reading = scope.spawn(|| read(&consumer, pace, began, &gone));
         let published = publish(servers, pace, intents, began);
         gone.store(true, Ordering::Relaxed);
         let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -283,7 +283,7 @@ fn paced(servers: &Servers, pace: &BatchTimer, intents: &str, outputs: &[String]
     Ok(times.collect())
 }
 
-fn publish(servers: &Servers, pace: &BatchTimer, intents: &str, began: Instant) -> Result<()> {
+fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Result<()> {
     let mut config = servers.kafka.client().config();
     config.set("partitioner", "murmur2_random").set("enable.idempotence", "true");
     let producer: BaseProducer = config.set("delivery.report.only.error", "true").create()?;
@@ -305,53 +305,47 @@ fn publish(servers: &Servers, pace: &BatchTimer, intents: &str, began: Instant) 
     producer.flush(PATIENCE).context("not all intents were published")
 }
 
-struct Reader {
-    consumer: BoundedConsumer,
+/// Reads all that comes out to these topics.
+fn reader(servers: &Servers, outputs: &[String]) -> Result<BoundedConsumer> {
+    let client = servers.kafka.client();
+    let mut config = client.config();
+    config
+        .set("group.id", unique("reader"))
+        .set("enable.auto.commit", "false")
+        .set("isolation.level", "read_committed");
+    let consumer: BoundedConsumer = config.set("fetch.wait.max.ms", "100").create()?;
+    let mut partitions = TopicPartitionList::new();
+    for topic in outputs {
+        for partition in 0..client.partitions(topic)? {
+            partitions.add_partition_offset(topic, partition, Offset::Beginning)?;
+        }
+    }
+    consumer.assign(&partitions)?;
+    Ok(consumer)
 }
 
-impl Reader {
-    fn of(servers: &Servers, outputs: &[String]) -> Result<Self> {
-        let client = servers.kafka.client();
-        let mut config = client.config();
-        config
-            .set("group.id", unique("reader"))
-            .set("enable.auto.commit", "false")
-            .set("isolation.level", "read_committed");
-        let consumer: BoundedConsumer = config.set("fetch.wait.max.ms", "100").create()?;
-        let mut partitions = TopicPartitionList::new();
-        for topic in outputs {
-            for partition in 0..client.partitions(topic)? {
-                partitions.add_partition_offset(topic, partition, Offset::Beginning)?;
-            }
-        }
-        consumer.assign(&partitions)?;
-        Ok(Self { consumer })
+/// When each came, from `began` on, in the order of publishing. It gives up some time after the last was published.
+fn read(consumer: &BoundedConsumer, pace: &Pace, began: Instant, gone: &AtomicBool) -> Result<Vec<Duration>> {
+    let count = pace.workload.intents as usize;
+    let mark = pace.workload.intents().next().map(|intent| intent.id()).context("there are no intents")?;
+    let mark = &mark[..mark.len() - NUMBER_DIGITS];
+    let mut arrived: Vec<Option<Duration>> = vec![None; count];
+    let (mut seen, mut last_at) = (0, Instant::now());
+    while seen < count {
+        ensure!(
+            !gone.load(Ordering::Relaxed) || last_at.elapsed() < PATIENCE,
+            "{seen} of {count} intents came out, and then none for {PATIENCE:?}"
+        );
+        let Some(message) = consumer.poll(Duration::from_millis(100)) else { continue };
+        let message = message?;
+        let value = String::from_utf8_lossy(message.payload().unwrap_or_default());
+        let (_, rest) = value.split_once(mark).with_context(|| format!("what came out is of no intent: {value}"))?;
+        let number: usize = rest.get(..NUMBER_DIGITS).unwrap_or_default().parse()?;
+        let place = arrived.get_mut(number).with_context(|| format!("nobody sent intent {number}"))?;
+        ensure!(place.replace(began.elapsed()).is_none(), "intent {number} came out twice");
+        (seen, last_at) = (seen + 1, Instant::now());
     }
-
-    /// When each came, from `began` on, in the order of publishing. It gives up some time after the last was published.
-    fn read(&self, pace: &BatchTimer, began: Instant, gone: &AtomicBool) -> Result<Vec<Duration>> {
-        let count = pace.workload.intents as usize;
-        let mark = pace.workload.intents().next().map(|intent| intent.id()).context("there are no intents")?;
-        let mark = &mark[..mark.len() - NUMBER_DIGITS];
-        let mut arrived: Vec<Option<Duration>> = vec![None; count];
-        let (mut seen, mut last_at) = (0, Instant::now());
-        while seen < count {
-            ensure!(
-                !gone.load(Ordering::Relaxed) || last_at.elapsed() < PATIENCE,
-                "{seen} of {count} intents came out, and then none for {PATIENCE:?}"
-            );
-            let Some(message) = self.consumer.poll(Duration::from_millis(100)) else { continue };
-            let message = message?;
-            let value = String::from_utf8_lossy(message.payload().unwrap_or_default());
-            let (_, rest) =
-                value.split_once(mark).with_context(|| format!("what came out is of no intent: {value}"))?;
-            let number: usize = rest.get(..NUMBER_DIGITS).unwrap_or_default().parse()?;
-            let place = arrived.get_mut(number).with_context(|| format!("nobody sent intent {number}"))?;
-            ensure!(place.replace(began.elapsed()).is_none(), "intent {number} came out twice");
-            (seen, last_at) = (seen + 1, Instant::now());
-        }
-        Ok(arrived.into_iter().flatten().collect())
-    }
+    Ok(arrived.into_iter().flatten().collect())
 }
 
 impl fmt::Display for Report {
@@ -383,7 +377,11 @@ impl fmt::Display for Report {
             [
                 case.per_s.to_string(),
                 case.commit_interval_ms.to_string(),
-                case.between.name().to_owned(),
+                match case.between {
+                    Between::BareLoop => "bare loop",
+                    Between::Weir => "weir",
+                }
+                .to_owned(),
                 case.sent.to_string(),
                 ms(case.p50_ms),
                 ms(case.p99_ms),
@@ -412,13 +410,4 @@ fn goal(f: &mut fmt::Formatter<'_>, bare: &Case, weir: &Case) -> fmt::Result {
          the bare loop takes {:.0}",
         bare.p99_ms
     )
-}
-
-impl Between {
-    fn name(self) -> &'static str {
-        match self {
-            Self::BareLoop => "bare loop",
-            Self::Weir => "weir",
-        }
-    }
 }

@@ -68,8 +68,7 @@ impl Servers {
     }
 
     fn with_backlog(self) -> Result<Self> {
-        let (workload, partitions) = (self.workload, self.settings().partitions);
-        self.kafka.client().publish(INTENTS, workload.intents().map(|intent| intent.record(partitions)))?;
+        self.publish_behind(&self.load, self.workload)?;
         Ok(self)
     }
 
@@ -88,9 +87,7 @@ impl Servers {
     /// Publishes a backlog to topics of its own, beside what is there.
     pub fn publish(&self, settings: &Settings, workload: Workload) -> Result<Load> {
         let load = Load::make(&self.kafka, settings, workload, &unique(""))?;
-        self.kafka
-            .client()
-            .publish(&load.intents, workload.intents().map(|intent| intent.record(settings.partitions)))?;
+        self.publish_behind(&load, workload)?;
         Ok(load)
     }
 
