@@ -24,7 +24,7 @@ use std::{
 use procfs::{Current as _, LoadAverage, process::Process};
 use roaring::RoaringBitmap;
 use sha2::Digest;
-use testkit::process::output_within;
+use testkit::process::printed_within;
 use tokio::runtime::Runtime;
 use weir::{
     object_store::{Location, S3Options, StoredObject},
@@ -100,9 +100,7 @@ fn main() {
         println!("\n{name}:");
         let mut command = Command::new(env::current_exe().unwrap());
         command.arg(users.to_string()).env(FOLDER, folder.path());
-        let measured = output_within(DEADLINE, &mut command).unwrap();
-        print!("{}", String::from_utf8_lossy(&measured.stdout));
-        assert!(measured.status.success(), "{}", String::from_utf8_lossy(&measured.stderr));
+        print!("{}", printed_within(DEADLINE, &mut command).unwrap());
     }
 }
 

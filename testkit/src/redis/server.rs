@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::{
     clock::ProcessClock,
     ports::Port,
-    process::{Guarded, Signal, output_within, program},
+    process::{Guarded, Signal, printed_within, program},
     scratch::Scratch,
     tls::{Authority, Identity, text},
 };
@@ -204,10 +204,7 @@ impl RedisServer {
         if let Some(own) = &self.own {
             command.arg("--cert").arg(&own.certificate).arg("--key").arg(&own.key);
         }
-        let output = output_within(CLI_DEADLINE, command.args(args))?;
-        let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "redis-cli {}: {said}{complaint}", args.join(" "));
-        Ok(said.into_owned())
+        printed_within(CLI_DEADLINE, command.args(args))
     }
 
     /// Runs a command over a connection of its own. For servers without TLS and users.

@@ -7,13 +7,13 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use testkit::{
     POLL_INTERVAL,
     kafka::Kafka,
     ports::Port,
-    process::{Guarded, output},
+    process::{Guarded, printed},
     redis::RedisCluster,
     s3::S3,
     stack::CLUSTER_NODES,
@@ -109,8 +109,7 @@ fn build_segments(args: &StackArgs, s3: &S3) -> Result<()> {
         let file = args.samples.join(format!("segments/{segment}.txt"));
         build.arg(format!("{segment}={}", file.display()));
     }
-    let built = output(&mut build)?;
-    ensure!(built.status.success(), "`weir segments build` failed: {}", String::from_utf8_lossy(&built.stderr));
+    printed(&mut build)?;
     s3.bucket().get(&format!("{SEGMENTS_FOLDER}/manifest.json")).context("`weir segments build` wrote no manifest")?;
     Ok(())
 }
