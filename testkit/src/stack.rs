@@ -10,7 +10,6 @@ use anyhow::{Context, Result};
 
 use crate::{
     kafka::{Kafka, KafkaClient, SecuredKafka},
-    ports::Port,
     redis::{RedisCluster, RedisServer},
     s3::{Bucket, S3},
     tls::Authority,
@@ -144,31 +143,14 @@ pub struct Servers {
     pub s3: S3,
 }
 
-#[derive(Debug)]
-pub struct ServerPorts {
-    pub kafka: Port,
-    pub cluster: Vec<Port>,
-    pub redis: Port,
-    pub s3: Port,
-}
-
-pub const CLUSTER_NODES: usize = 6;
-
-impl ServerPorts {
-    pub fn lease() -> Result<Self> {
-        let cluster = (0..CLUSTER_NODES).map(|_| Port::lease()).collect::<Result<_>>()?;
-        Ok(Self { kafka: Port::lease()?, cluster, redis: Port::lease()?, s3: Port::lease()? })
-    }
-}
-
 impl Servers {
     /// Starts them all, side by side.
-    pub fn start(ports: ServerPorts) -> Result<Self> {
+    pub fn start() -> Result<Self> {
         std::thread::scope(|scope| {
-            let kafka = scope.spawn(|| Kafka::start_on(vec![ports.kafka]));
-            let cluster = RedisCluster::start_on(ports.cluster, 1, &[]).context("the Redis Cluster");
-            let redis = RedisServer::start_on::<&str>(ports.redis, &[]).context("the single Redis");
-            let s3 = S3::start_on(&ports.s3).context("the S3");
+            let kafka = scope.spawn(|| Kafka::start(1));
+            let cluster = RedisCluster::start(3, 1).context("the Redis Cluster");
+            let redis = RedisServer::start::<&str>(&[]).context("the single Redis");
+            let s3 = S3::start().context("the S3");
             let kafka = kafka.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("Kafka");
             Ok(Self { kafka: kafka?, cluster: cluster?, redis: redis?, s3: s3? })
         })

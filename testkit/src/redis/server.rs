@@ -62,12 +62,7 @@ impl RedisServer {
     /// Starts a single server. `extra_args` go to redis-server as they are: `["--maxmemory", "10mb"]`,
     /// `["--user", "weir", "on", ">secret", "~*", "+@all"]`.
     pub fn start<S: AsRef<str>>(extra_args: &[S]) -> Result<Self> {
-        Self::start_on(Port::lease()?, extra_args)
-    }
-
-    /// Starts a single server on a port of one's own.
-    pub fn start_on<S: AsRef<str>>(port: Port, extra_args: &[S]) -> Result<Self> {
-        Self::prepare("Redis", port, extra_args)?.started()
+        Self::prepare("Redis", Port::lease()?, extra_args)?.started()
     }
 
     pub fn start_by(clock: &ProcessClock) -> Result<Self> {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use testkit::{
     process::run_beside_parent,
-    stack::{SecuredServers, ServerPorts, Servers},
+    stack::{SecuredServers, Servers},
 };
 
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode> {
     // Servers take seconds to start: who has started this process may have ended by then.
     let (start, parent) = (Instant::now(), parent_id());
     let secured = args.secured.then(|| std::thread::spawn(SecuredServers::start));
-    let servers = Servers::start(ServerPorts::lease()?)?;
+    let servers = Servers::start()?;
     let secured = secured.map(|secured| secured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     let secured = secured.transpose()?;
     println!("servers are up after {:.1?}:", start.elapsed());
