@@ -16,13 +16,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use serde_json::json;
 
 use self::{
     approvals::Approvals,
     ledger::{Ledger, Scripts},
     load::{Scene, Window},
 };
-use crate::goals::{Goal, Wanted};
+use crate::{
+    goals::{self, Goal, Wanted},
+    report::Found,
+};
 
 /// Goals on calls are for limits from so many per instance on.
 const LARGE: u64 = 20_000;
@@ -95,14 +99,7 @@ struct Case {
     weir: Figures,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    budgets: Budgets,
-    cases: Vec<Case>,
-    goals: Vec<Goal>,
-}
-
-pub fn run(budgets: &Budgets) -> Result<Report> {
+pub fn run(budgets: &Budgets) -> Result<Found> {
     let Budgets { limits, instances, load, best_effort, seed, .. } = budgets;
     let windows = if budgets.windows.is_empty() { Window::value_variants() } else { &budgets.windows };
     let mut scenes = Vec::new();
@@ -115,7 +112,8 @@ pub fn run(budgets: &Budgets) -> Result<Report> {
     }
     let cases = run_all(&scenes, budgets.by_scripts)?;
     let goals = judge(&cases);
-    Ok(Report { budgets: budgets.clone(), cases, goals })
+    let text = format!("{}\n{}", report::tables(budgets, &cases), goals::lines(&goals));
+    Ok(Found { all: json!({"budgets": budgets, "cases": cases, "goals": goals}), text })
 }
 
 /// Runs all cases, as many at once as there are cores.

@@ -7,7 +7,6 @@
 //! keyspace of its own.
 
 use std::{
-    fmt,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -22,6 +21,7 @@ use rdkafka::{
     producer::{BaseProducer, BaseRecord, Producer},
 };
 use serde::Serialize;
+use serde_json::json;
 use testkit::{
     kafka::{BoundedConsumer, Record},
     unique, wait_for,
@@ -35,7 +35,7 @@ use crate::{
     bare_loop::Kind,
     drain::{self, cpu_us},
     machine::Machine,
-    report::{median, quantile, table},
+    report::{Found, median, quantile, table},
     rounds,
     servers::{OUTPUTS, Run, Servers, WEIR},
     workload::Workload,
@@ -97,17 +97,8 @@ struct Case {
     broker_cpu_us: f64,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    load: Load,
-    /// The medians of the rounds.
-    cases: Vec<Case>,
-    rounds: Vec<Case>,
-}
-
 /// Fails also where not every intent comes out once.
-pub fn run(load: &Load) -> Result<Report> {
+pub fn run(load: &Load) -> Result<Found> {
     eprintln!("starting Kafka and a Redis Cluster");
     let mut servers = Servers::start_as_shipped(&load.settings, load.settings.workload())?;
     let machine = Machine::look(&servers)?;
@@ -139,7 +130,9 @@ pub fn run(load: &Load) -> Result<Report> {
             }
         }
     }
-    Ok(Report { machine, load: load.clone(), cases, rounds })
+    let text = format!("{machine}\n{}", text(load, &cases));
+    // The cases are the medians of the rounds.
+    Ok(Found { all: json!({"machine": machine, "load": load, "cases": cases, "rounds": rounds}), text })
 }
 
 impl Case {
@@ -348,66 +341,56 @@ fn read(consumer: &BoundedConsumer, pace: &Pace, began: Instant, gone: &AtomicBo
     Ok(arrived.into_iter().flatten().collect())
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, load, cases, .. } = self;
-        writeln!(f, "{machine}")?;
-        let Settings { partitions, rounds, .. } = load.settings;
-        let lanes = load.settings.lane_count();
-        writeln!(
-            f,
-            "load: {} s per case and round after {WARM_UP:?} of warm-up, medians of {rounds} round(s), {partitions} partitions, \
-             {lanes} lane(s)\n",
-            load.seconds
-        )?;
-        let head = [
-            "intents/s",
-            "commit_interval, ms",
-            "",
-            "sent = seen",
-            "p50, ms",
-            "p99, ms",
-            "p99.9, ms",
-            "largest, ms",
-            "worker CPU, us per intent",
-            "broker CPU, us per intent",
-        ];
-        let row = |case: &Case| {
-            let ms = |value: f64| format!("{value:.1}");
-            [
-                case.per_s.to_string(),
-                case.commit_interval_ms.to_string(),
-                match case.between {
-                    Between::BareLoop => "bare loop",
-                    Between::Weir => "weir",
-                }
-                .to_owned(),
-                case.sent.to_string(),
-                ms(case.p50_ms),
-                ms(case.p99_ms),
-                ms(case.p999_ms),
-                ms(case.largest_ms),
-                ms(case.worker_cpu_us),
-                ms(case.broker_cpu_us),
-            ]
-        };
-        writeln!(f, "{}\n", table(head, cases.iter().map(row)))?;
-        cases.chunks(2).try_for_each(|both| match both {
-            [bare, weir] => goal(f, bare, weir),
-            _ => Ok(()),
-        })
-    }
+fn text(load: &Load, cases: &[Case]) -> String {
+    let Settings { partitions, rounds, .. } = load.settings;
+    let (seconds, lanes) = (load.seconds, load.settings.lane_count());
+    let head = [
+        "intents/s",
+        "commit_interval, ms",
+        "",
+        "sent = seen",
+        "p50, ms",
+        "p99, ms",
+        "p99.9, ms",
+        "largest, ms",
+        "worker CPU, us per intent",
+        "broker CPU, us per intent",
+    ];
+    let row = |case: &Case| {
+        let ms = |value: f64| format!("{value:.1}");
+        [
+            case.per_s.to_string(),
+            case.commit_interval_ms.to_string(),
+            match case.between {
+                Between::BareLoop => "bare loop".to_owned(),
+                Between::Weir => "weir".to_owned(),
+            },
+            case.sent.to_string(),
+            ms(case.p50_ms),
+            ms(case.p99_ms),
+            ms(case.p999_ms),
+            ms(case.largest_ms),
+            ms(case.worker_cpu_us),
+            ms(case.broker_cpu_us),
+        ]
+    };
+    let goals = cases.chunks(2).filter_map(|both| if let [bare, weir] = both { goal(bare, weir) } else { None });
+    format!(
+        "load: {seconds} s per case and round after {WARM_UP:?} of warm-up, medians of {rounds} round(s), {partitions} partitions, \
+         {lanes} lane(s)\n\n{}\n\n{}",
+        table(head, cases.iter().map(row)),
+        goals.collect::<String>()
+    )
 }
 
 /// What goal 5 says of a case, where it says something, and of the bare loop beside it.
-fn goal(f: &mut fmt::Formatter<'_>, bare: &Case, weir: &Case) -> fmt::Result {
+fn goal(bare: &Case, weir: &Case) -> Option<String> {
     let Case { per_s, commit_interval_ms, p99_ms, .. } = weir;
-    let Some((_, most)) = GOALS_MS.iter().find(|(interval, _)| interval == commit_interval_ms) else { return Ok(()) };
+    let (_, most) = GOALS_MS.iter().find(|(interval, _)| interval == commit_interval_ms)?;
     let verdict = if p99_ms <= most { "met" } else { "not met" };
-    writeln!(
-        f,
+    Some(format!(
         "goal 5: p99 at {per_s} intents/s and {commit_interval_ms} ms, ms: {p99_ms:.0}, wanted at most {most:.0}: {verdict}; \
-         the bare loop takes {:.0}",
+         the bare loop takes {:.0}\n",
         bare.p99_ms
-    )
+    ))
 }

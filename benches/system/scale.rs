@@ -13,13 +13,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use serde_json::json;
 use testkit::redis::RedisCluster;
 
 use self::points::{Dimension, Histories, Point, Setup};
 use crate::{
     Settings,
     machine::Machine,
-    report::Ratio,
+    report::{Found, Ratio},
     rounds::{self, Capped, Program},
     servers::{Load, PRIMARIES, Servers},
     store,
@@ -59,20 +60,13 @@ struct Measured {
     points: Vec<Point>,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    scale: Scale,
-    dimensions: Vec<Measured>,
-}
-
 impl Scale {
     fn settings(&self, lanes: u16) -> Settings {
         Settings { lanes, ..self.settings.clone() }
     }
 }
 
-pub fn run(scale: &Scale) -> Result<Report> {
+pub fn run(scale: &Scale) -> Result<Found> {
     let all = Dimension::value_variants();
     let wanted = all.iter().copied().filter(|one| scale.only.is_empty() || scale.only.contains(one));
     eprintln!("starting Kafka and a Redis Cluster");
@@ -92,7 +86,12 @@ pub fn run(scale: &Scale) -> Result<Report> {
         measured.plot(scale)?;
         dimensions.push(measured);
     }
-    Ok(Report { machine, scale: scale.clone(), dimensions })
+    let tables: String = dimensions.iter().map(|measured| format!("\n{}\n", measured.table())).collect();
+    let rounds = scale.settings.rounds;
+    let text = format!(
+        "{machine}\n{rounds} round(s); five intents per user and two caps, unless the row says otherwise\n{tables}"
+    );
+    Ok(Found { all: json!({"machine": machine, "scale": scale, "dimensions": dimensions}), text })
 }
 
 /// Drains a point and its base case, as often as wanted.

@@ -1,8 +1,6 @@
 //! What is printed: a table for each window.
 
-use std::fmt;
-
-use super::{Case, Figures, Report, load::Window};
+use super::{Budgets, Case, Figures, load::Window};
 use crate::report::table;
 
 impl Case {
@@ -56,19 +54,17 @@ fn head(window: Window) -> [&'static str; 12] {
     ]
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { budgets, cases, goals } = self;
-        writeln!(f, "offered in a window: {} of the limit; seed {}; all figures in %", budgets.load, budgets.seed)?;
-        writeln!(f, "calls: of the ledger, of decisions (one call per intent: 100)")?;
-        writeln!(f, "wasted: granted and lost with an instance, in a window, of the limit")?;
-        writeln!(f, "over: approved above the limit in the fullest window, of the limit")?;
-        writeln!(f, "used: approved in a window, of the limit")?;
-        for cases in cases.chunk_by(|one, next| one.scene.window == next.scene.window) {
-            let Some(first) = cases.first() else { continue };
-            writeln!(f, "\n{}", table(head(first.scene.window), cases.iter().map(Case::row)))?;
-        }
-        writeln!(f)?;
-        goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-    }
+pub(super) fn tables(Budgets { load, seed, .. }: &Budgets, cases: &[Case]) -> String {
+    let of_window = cases.chunk_by(|one, next| one.scene.window == next.scene.window).map(|cases| {
+        let table = table(head(cases[0].scene.window), cases.iter().map(Case::row));
+        format!("\n{table}\n")
+    });
+    format!(
+        "offered in a window: {load} of the limit; seed {seed}; all figures in %\n\
+         calls: of the ledger, of decisions (one call per intent: 100)\n\
+         wasted: granted and lost with an instance, in a window, of the limit\n\
+         over: approved above the limit in the fullest window, of the limit\n\
+         used: approved in a window, of the limit\n{}",
+        of_window.collect::<String>()
+    )
 }
