@@ -6,7 +6,6 @@
 //! all. When the minute begins, the lane of what is due decides them.
 
 use std::{
-    fmt,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -14,14 +13,15 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 use testkit::{wait_for, worker::Worker};
 
 use crate::{
     Settings,
     drain::{self, DEADLINE, Progress, Window, resident_mib},
-    goals::{Goal, Wanted},
+    goals::{self, Goal, Wanted},
     machine::Machine,
-    report::table,
+    report::{Found, table},
     servers::{Run, Servers, WEIR},
     workload::Workload,
 };
@@ -59,23 +59,11 @@ impl<T> From<Window<T>> for Drained {
     }
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    deferral: Deferral,
-    goals: Vec<Goal>,
-    fresh: Drained,
-    deferred: Drained,
-    released: Drained,
-    /// How many intents were deferred when the worker's memory was looked at, and what it had resident, in MiB.
-    resident_mib: [(i64, f64); 2],
-}
-
 /// Runs it.
 ///
 /// # Errors
 /// Something breaks, or the machine is too slow for the minute that the intents are due in.
-pub fn run(deferral: &Deferral) -> Result<Report> {
+pub fn run(deferral: &Deferral) -> Result<Found> {
     let Deferral { settings, shares } = deferral;
     let (intents, workload) = (settings.intents, settings.workload());
     eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents");
@@ -114,24 +102,52 @@ pub fn run(deferral: &Deferral) -> Result<Report> {
     began.context("nothing has come back")?;
     let released = drain::watch_progress(&servers, &minutes, (0, all), &mut process, || Ok(()))?;
     drain::end(process)?;
-    let released = Drained::from(released);
-    let goals = vec![
-        Goal::of(11, "CPU of a deferral, of an approval's", Wanted::AtMost(1.3), deferred.cpu_us / fresh.cpu_us),
-        Goal::of(
-            11,
-            "deferred intents per second, of fresh ones",
-            Wanted::AtLeast(0.8),
-            released.intents_per_s / fresh.intents_per_s,
-        ),
+    let drains = [fresh, deferred, Drained::from(released)];
+    Ok(found(&machine, deferral, drains, [(first, with_first_mib), (all, with_all_mib)]))
+}
+
+/// `resident_mib`: how many intents were deferred when the worker's memory was looked at, and what it had resident, in MiB.
+fn found(machine: &Machine, deferral: &Deferral, drains: [Drained; 3], resident_mib: [(i64, f64); 2]) -> Found {
+    let Deferral { settings: Settings { intents, .. }, shares } = deferral;
+    let [fresh, deferred, released] = drains;
+    let [(first, with_first), (all, with_all)] = resident_mib;
+    let cpu = deferred.cpu_us / fresh.cpu_us;
+    let rate = released.intents_per_s / fresh.intents_per_s;
+    let goals = [
+        Goal::of(11, "CPU of a deferral, of an approval's", Wanted::AtMost(1.3), cpu),
+        Goal::of(11, "deferred intents per second, of fresh ones", Wanted::AtLeast(0.8), rate),
         Goal::of(
             11,
             "memory with all deferred, of that with the first 10,000",
             Wanted::AtMost(1.05),
-            with_all_mib / with_first_mib,
+            with_all / with_first,
         ),
     ];
-    let resident_mib = [(first, with_first_mib), (all, with_all_mib)];
-    Ok(Report { machine, deferral: deferral.clone(), goals, fresh, deferred, released, resident_mib })
+    let rows = [
+        ("intents that may be sent at once", fresh),
+        ("the same, deferred", deferred),
+        ("the same, when they are due", released),
+    ];
+    let rows = rows.map(|(name, Drained { intents_per_s, cpu_us })| {
+        [name.to_owned(), format!("{intents_per_s:.0}"), format!("{cpu_us:.2}")]
+    });
+    let text = format!(
+        "{}; {intents} intents, {shares} partition(s) a bucket\n\n{}\n\
+         resident with {first} deferred: {with_first:.0} MiB, with {all}: {with_all:.0} MiB\n\n{}",
+        machine.brief(),
+        table(["one lane", "intents/s", "worker CPU, us per intent"], rows),
+        goals::lines(&goals)
+    );
+    let all = json!({
+        "machine": machine,
+        "deferral": deferral,
+        "goals": goals,
+        "fresh": fresh,
+        "deferred": deferred,
+        "released": released,
+        "resident_mib": resident_mib,
+    });
+    Found { all, text }
 }
 
 fn start(servers: &Servers, name: &str) -> Result<(Worker, Run)> {
@@ -153,23 +169,4 @@ fn due_ms(intents: u32) -> i64 {
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Deferral { settings: Settings { intents, .. }, shares } = &self.deferral;
-        writeln!(f, "{}; {intents} intents, {shares} partition(s) a bucket\n", self.machine.brief())?;
-        let rows = [
-            ("intents that may be sent at once", self.fresh),
-            ("the same, deferred", self.deferred),
-            ("the same, when they are due", self.released),
-        ];
-        let rows = rows.map(|(name, Drained { intents_per_s, cpu_us })| {
-            [name.to_owned(), format!("{intents_per_s:.0}"), format!("{cpu_us:.2}")]
-        });
-        writeln!(f, "{}", table(["one lane", "intents/s", "worker CPU, us per intent"], rows))?;
-        let [(first, with_first), (all, with_all)] = self.resident_mib;
-        writeln!(f, "resident with {first} deferred: {with_first:.0} MiB, with {all}: {with_all:.0} MiB\n")?;
-        self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-    }
 }
