@@ -156,12 +156,12 @@ fn judge(cases: &[Case]) -> Vec<Goal> {
     // Bursts leave times when nobody asks for more.
     let is_asked = |case: &Case| case.scene.window != Window::HourInBursts;
     let over = worst(|weir| weir.most_over as f64, f64::max, &|_| true);
-    let fast = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && !case.scene.window.is_even());
-    let even = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && case.scene.window.is_even());
+    let fast = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && !case.scene.window.kind().is_even);
+    let even = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && case.scene.window.kind().is_even);
     let waited = worst(Figures::waited_percent, f64::max, &is_large);
     let used = |weir: &Figures| 100.0 * weir.used_or_lost;
-    let rolling = worst(used, f64::min, &|case| is_asked(case) && case.scene.window.is_rolling());
-    let period = worst(used, f64::min, &|case| !case.scene.window.is_rolling());
+    let rolling = worst(used, f64::min, &|case| is_asked(case) && case.scene.window.kind().is_rolling);
+    let period = worst(used, f64::min, &|case| !case.scene.window.kind().is_rolling);
     let goals = [
         ("tokens above the limit in any window", Wanted::AtMost(0.0), over),
         ("calls, % of decisions, as fast as intents are read, limit >= 20,000 x instances", Wanted::AtMost(0.1), fast),

@@ -6,9 +6,9 @@ use crate::report::table;
 impl Case {
     fn row(&self) -> Vec<String> {
         let Self { scene, one_call, fixed, weir } = self;
-        let limit = scene.limit as f64;
+        let (limit, windows) = (scene.limit as f64, scene.window.kind().windows as f64);
         let of_limit = |tokens: u64| percent(100.0 * tokens as f64 / limit);
-        let wasted = |figures: &Figures| percent(100.0 * figures.wasted as f64 / limit / scene.window.windows() as f64);
+        let wasted = |figures: &Figures| percent(100.0 * figures.wasted as f64 / limit / windows);
         let used = |figures: &Figures| percent(100.0 * figures.used);
         vec![
             scene.limit.to_string(),
@@ -39,7 +39,7 @@ fn percent(value: f64) -> String {
 
 fn head(window: Window) -> [&'static str; 12] {
     [
-        window.says(),
+        window.kind().says,
         "instances",
         "one call per intent: used",
         "fixed batch: calls",
