@@ -16,13 +16,13 @@ use serde::Serialize;
 use serde_json::json;
 use testkit::redis::RedisCluster;
 
-use self::points::{Dimension, Histories, Point, Setup};
+use self::points::{Dimension, Point, Setup};
 use crate::{
     Settings,
     machine::Machine,
     report::{Found, Ratio},
     rounds::{self, Capped, Program},
-    servers::{Load, PRIMARIES, Servers},
+    servers::{Load, PRIMARIES, Run, Servers},
     store,
 };
 
@@ -124,10 +124,8 @@ fn measure(servers: &mut Servers, scale: &Scale, point: &mut Point) -> Result<()
 fn drain(servers: &mut Servers, scale: &Scale, setup: &Setup) -> Result<Capped> {
     let load: Load = servers.publish(&scale.settings(setup.lanes), setup.workload)?;
     let before = servers.turn_to(load);
-    let drained = rounds::weir(servers, &Program::this(), |run| match setup.histories {
-        Histories::None => Ok(()),
-        Histories::OneSend => store::give_a_send(servers, run),
-    });
+    let fill = |run: &Run| if setup.has_histories { store::give_a_send(servers, run) } else { Ok(()) };
+    let drained = rounds::weir(servers, &Program::this(), fill);
     let load = servers.turn_to(before);
     servers.delete(&load)?;
     servers.flush_redis()?;

@@ -30,20 +30,13 @@ pub enum Dimension {
     Lanes,
 }
 
-/// Before a drain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Histories {
-    None,
-    OneSend,
-}
-
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Setup {
     pub(super) workload: Workload,
     pub(super) lanes: u16,
     pub(super) nodes: usize,
-    pub(super) histories: Histories,
+    /// Whether each user has a send of two days before.
+    pub(super) has_histories: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -62,7 +55,7 @@ impl Scale {
     pub(super) fn points(&self, dimension: Dimension) -> Vec<Point> {
         let intents = self.settings.intents;
         let all = self.workload(intents, intents / SENDS);
-        let base = Setup { workload: all, lanes: 1, nodes: PRIMARIES, histories: Histories::None };
+        let base = Setup { workload: all, lanes: 1, nodes: PRIMARIES, has_histories: false };
         let with = |workload| Setup { workload, ..base };
         match dimension {
             Dimension::Users => [10_000, 100_000, 1_000_000, 10_000_000]
@@ -101,7 +94,7 @@ impl Scale {
         let intents = self.settings.intents.min(users * SENDS).max(MIN_INTENTS);
         let active = (intents / SENDS).min(users);
         let workload = Workload { active, ..self.workload(intents, users) };
-        Setup { workload, lanes: 1, nodes: PRIMARIES, histories: Histories::OneSend }
+        Setup { workload, lanes: 1, nodes: PRIMARIES, has_histories: true }
     }
 
     /// The base case with as many intents as that many users get.
