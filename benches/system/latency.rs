@@ -18,15 +18,10 @@ use clap::Args;
 use rdkafka::{
     Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
-    producer::{BaseProducer, BaseRecord, Producer},
 };
 use serde::Serialize;
 use serde_json::json;
-use testkit::{
-    kafka::{BoundedConsumer, Record},
-    unique, wait_for,
-    worker::Worker,
-};
+use testkit::{kafka::BoundedConsumer, unique, wait_for, worker::Worker};
 use weir_core::ports::Clock;
 use weir_worker::clock::SystemClock;
 
@@ -277,25 +272,19 @@ fn paced(servers: &Servers, pace: &Pace, intents: &str, outputs: &[String]) -> R
 }
 
 fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Result<()> {
-    let mut config = servers.kafka.client().config();
-    config.set("partitioner", "murmur2_random").set("enable.idempotence", "true");
-    let producer: BaseProducer = config.set("delivery.report.only.error", "true").create()?;
-    producer.client().fetch_metadata(Some(intents), PATIENCE)?;
+    let publisher = servers.kafka.client().publisher(intents)?;
     // From the clock by which they are due to that of the record.
     let began_at_ms = SystemClock.now().millis() - i64::try_from(began.elapsed().as_millis())?;
     for (number, intent) in pace.workload.intents().enumerate() {
         let due = pace.due(number);
         while began.elapsed() < due {
-            producer.poll(Duration::ZERO);
+            publisher.serve(Instant::now());
             thread::park_timeout(TICK.min(due.saturating_sub(began.elapsed())));
         }
-        let Record { key, value, partition, .. } = intent.record(pace.partitions);
-        let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
         let at_ms = began_at_ms + i64::try_from(due.as_millis())?;
-        let record = BaseRecord { partition, ..BaseRecord::to(intents).key(&key).payload(&value).timestamp(at_ms) };
-        producer.send(record).map_err(|(error, _)| error).context("an intent is not taken")?;
+        publisher.send(&intent.record(pace.partitions).timestamp_ms(at_ms))?;
     }
-    producer.flush(PATIENCE).context("not all intents were published")
+    publisher.finish()
 }
 
 /// Reads all that comes out to these topics.
