@@ -23,8 +23,6 @@ pub struct RedisTotals {
     pub dataset_bytes: f64,
     /// used_memory_rss, in bytes: what the system has given the servers.
     pub resident_bytes: f64,
-    pub net_in_bytes: f64,
-    pub net_out_bytes: f64,
     pub script_calls: f64,
     pub redis_calls: f64,
 }
@@ -44,8 +42,6 @@ impl RedisTotals {
         self.memory_bytes += of("used_memory")?;
         self.dataset_bytes += of("used_memory_dataset")?;
         self.resident_bytes += of("used_memory_rss")?;
-        self.net_in_bytes += of("total_net_input_bytes")?;
-        self.net_out_bytes += of("total_net_output_bytes")?;
         for name in info.keys() {
             let Some(command) = name.strip_prefix("cmdstat_") else { continue };
             let calls: Option<String> = info.get(name);

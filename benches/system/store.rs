@@ -3,7 +3,7 @@
 //! Sends go through the worker's own store (`crates/redis`), in batches as a lane makes them, to the primaries that the
 //! rounds were drained against. All of them are approved, so that every user has the same number of sends.
 
-use std::{fmt, time::Instant};
+use std::fmt;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,7 +12,6 @@ use weir_worker::clock::SystemClock;
 
 use crate::{
     Settings,
-    drain::cpu_us,
     keyspace::{Opened, START_MS, request, sliding},
     redis_info::RedisTotals,
     servers::{Run, Servers},
@@ -37,14 +36,6 @@ pub struct StoreCost {
     pub resident_ratio: f64,
     /// used_memory of one server without keys, in bytes.
     pub empty_node_bytes: f64,
-    /// Bytes that reach the servers per decision.
-    pub net_in_bytes: f64,
-    /// Bytes that leave them per decision.
-    pub net_out_bytes: f64,
-    /// CPU of the client's side per decision, in microseconds: grouping, packing, writing, reading.
-    pub client_cpu_us: f64,
-    /// Decisions per second of this one client, servers and all else on the same machine.
-    pub decisions_per_s: f64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -75,7 +66,7 @@ pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
     let by_caps = by_caps.collect::<Result<Vec<_>>>()?;
 
     let mut filling = runtime.block_on(Filling::start(servers, size))?;
-    let (empty, began, cpu_began) = (RedisTotals::ask(&servers.redis)?, Instant::now(), own_cpu_us()?);
+    let empty = RedisTotals::ask(&servers.redis)?;
     let (mut last, mut decided) = (empty, 0.0);
     let mut by_sends = Vec::new();
     for sends in SENDS {
@@ -95,10 +86,6 @@ pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
         by_caps,
         resident_ratio: (last.resident_bytes - empty.resident_bytes) / (last.memory_bytes - empty.memory_bytes),
         empty_node_bytes: empty.memory_bytes / primaries,
-        net_in_bytes: (last.net_in_bytes - empty.net_in_bytes) / decided,
-        net_out_bytes: (last.net_out_bytes - empty.net_out_bytes) / decided,
-        client_cpu_us: (own_cpu_us()? - cpu_began) / decided,
-        decisions_per_s: decided / began.elapsed().as_secs_f64(),
     })
 }
 
@@ -112,10 +99,6 @@ pub fn give_a_send(servers: &Servers, run: &Run) -> Result<()> {
         let mut filling = Filling::open(servers, &run.group, size, began).await?;
         filling.raise(1, 1).await
     })
-}
-
-fn own_cpu_us() -> Result<f64> {
-    cpu_us(std::process::id().cast_signed())
 }
 
 #[derive(Debug, Clone, Copy)]
