@@ -31,7 +31,6 @@ use crate::{
 /// Goals on calls are for limits from so many per instance on.
 const LARGE: u64 = 20_000;
 
-/// Calls, waste and over-grants of budgets, beside one call per intent and the published fixed batch
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Budgets {
     /// These windows only [default: all]

@@ -20,7 +20,6 @@ use crate::{
     workload::{Caps, Payload, Workload},
 };
 
-/// All CPU that an intent takes
 #[derive(Debug, Clone, Args, Serialize)]
 #[command(
     mut_arg("intents", |intents| intents.default_value("1000000")),

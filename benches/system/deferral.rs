@@ -35,7 +35,6 @@ const WARM_UP: u32 = 200_000;
 /// How many are deferred, at the least, when memory is looked at first.
 const FIRST: i64 = 10_000;
 
-/// What it costs to defer an intent, and how fast deferred intents come back
 #[derive(Debug, Clone, Args, Serialize)]
 #[command(mut_arg("intents", |intents| intents.default_value("1000000")))]
 pub struct Deferral {

@@ -49,7 +49,7 @@ use weir_kafka::native::allocator;
 
 use crate::{
     machine::Machine,
-    report::{Measured, Report},
+    report::{Found, Measured, Report},
     servers::Servers,
     sizes::Sizes,
     store::Size,
@@ -174,24 +174,29 @@ fn main() -> Result<()> {
     // As weir does.
     allocator::prepare();
     let Cli { child, settings, output, .. } = Cli::parse();
-    match child {
-        Some(Child::BareLoop { config, kind }) => bare_loop::run(&config, kind),
-        Some(Child::Http(load)) => print(&http::run(&load)?, output),
-        Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, output),
-        Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, output),
-        Some(Child::Pressure(pressure)) => print(&pressure::run(&pressure)?, output),
-        Some(Child::Pace(plots)) => print(&pace::run(&plots)?, output),
-        Some(Child::Budgets(budgets)) => print(&budgets::run(&budgets)?, output),
-        Some(Child::Calls(calls)) => print(&calls::run(&calls)?, output),
-        Some(Child::Latency(load)) => print(&latency::run(&load)?, output),
-        Some(Child::Scale(scale)) => print(&scale::run(&scale)?, output),
-        Some(Child::Memory(memory)) => print(&memory::run(&memory)?, output),
-        Some(Child::Compare(compare)) => print(&compare::run(&compare)?, output),
-        None => print(&run(settings)?, output),
+    let found = match child {
+        Some(Child::BareLoop { config, kind }) => return bare_loop::run(&config, kind),
+        Some(Child::Http(load)) => http::run(&load)?,
+        Some(Child::Cpu(cpu)) => cpu::run(&cpu)?,
+        Some(Child::Deferral(deferral)) => deferral::run(&deferral)?,
+        Some(Child::Pressure(pressure)) => pressure::run(&pressure)?,
+        Some(Child::Pace(plots)) => pace::run(&plots)?,
+        Some(Child::Budgets(budgets)) => budgets::run(&budgets)?,
+        Some(Child::Calls(calls)) => calls::run(&calls)?,
+        Some(Child::Latency(load)) => latency::run(&load)?,
+        Some(Child::Scale(scale)) => scale::run(&scale)?,
+        Some(Child::Memory(memory)) => memory::run(&memory)?,
+        Some(Child::Compare(compare)) => compare::run(&compare)?,
+        None => run(settings)?,
+    };
+    match output {
+        Output::Table => println!("{}", found.text),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&found.all)?),
     }
+    Ok(())
 }
 
-fn run(settings: Settings) -> Result<Report> {
+fn run(settings: Settings) -> Result<Found> {
     let workload = settings.workload();
     // Before anything else runs, since a clock times them.
     eprintln!("the longest script calls");
@@ -205,13 +210,6 @@ fn run(settings: Settings) -> Result<Report> {
     eprintln!("the store alone");
     let size = Size { users: settings.store_users, batch: settings.batch, shards: settings.shards };
     let store = store::measure(&servers, size)?;
-    Ok(Report::new(machine, settings, workload, Measured { rounds, sizes, store, calls }))
-}
-
-fn print(report: &(impl std::fmt::Display + serde::Serialize), output: Output) -> Result<()> {
-    match output {
-        Output::Table => println!("{report}"),
-        Output::Json => println!("{}", serde_json::to_string_pretty(report)?),
-    }
-    Ok(())
+    let report = Report::new(machine, settings, workload, Measured { rounds, sizes, store, calls });
+    Ok(Found { all: serde_json::to_value(&report)?, text: report.to_string() })
 }

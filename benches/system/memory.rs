@@ -38,7 +38,6 @@ const ROWS: u32 = 10;
 /// Small files, so that what is deleted goes from the disk at the broker's next look.
 const TOPIC_SETTINGS: [(&str, &str); 2] = [("segment.bytes", "67108864"), ("file.delete.delay.ms", "1000")];
 
-/// The most memory that a long drain takes
 #[derive(Debug, Clone, Args, Serialize)]
 #[command(
     mut_arg("intents", |intents| intents.default_value("2000000")),

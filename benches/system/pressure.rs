@@ -28,7 +28,6 @@ use crate::{
 
 const GOAL_INSTANCES: usize = 10;
 
-/// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Pressure {
     /// The most users that may be active

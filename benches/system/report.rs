@@ -18,18 +18,9 @@ use crate::{
 };
 
 /// What a part of the bench found: all of it for programs, and what is printed for people.
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
 pub struct Found {
     pub all: Value,
-    #[serde(skip)]
     pub text: String,
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
 }
 
 #[derive(Debug, Serialize)]

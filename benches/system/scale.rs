@@ -29,7 +29,6 @@ use crate::{
 /// The fewest intents that a drain can be watched over.
 const MIN_INTENTS: u32 = 50_000;
 
-/// Whether an intent costs the same however much there is
 #[derive(Debug, Clone, Args, Serialize)]
 #[command(
     mut_arg("rounds", |rounds| rounds.default_value("1")),
