@@ -33,7 +33,7 @@ use crate::{
     report::{Found, median, quantile, table},
     rounds,
     servers::{OUTPUTS, Run, Servers, WEIR},
-    workload::Workload,
+    workload::{Workload, id},
 };
 
 /// How long a start, and the last intents, may take.
@@ -275,14 +275,14 @@ fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Res
     let publisher = servers.kafka.client().publisher(intents)?;
     // From the clock by which they are due to that of the record.
     let began_at_ms = SystemClock.now().millis() - i64::try_from(began.elapsed().as_millis())?;
-    for (number, intent) in pace.workload.intents().enumerate() {
+    for (number, intent) in pace.workload.records(pace.partitions).enumerate() {
         let due = pace.due(number);
         while began.elapsed() < due {
             publisher.serve(Instant::now());
             thread::park_timeout(TICK.min(due.saturating_sub(began.elapsed())));
         }
         let at_ms = began_at_ms + i64::try_from(due.as_millis())?;
-        publisher.send(&intent.record(pace.partitions).timestamp_ms(at_ms))?;
+        publisher.send(&intent.timestamp_ms(at_ms))?;
     }
     publisher.finish()
 }
@@ -309,7 +309,7 @@ fn reader(servers: &Servers, outputs: &[String]) -> Result<BoundedConsumer> {
 /// When each came, from `began` on, in the order of publishing. It gives up some time after the last was published.
 fn read(consumer: &BoundedConsumer, pace: &Pace, began: Instant, gone: &AtomicBool) -> Result<Vec<Duration>> {
     let count = pace.workload.intents as usize;
-    let mark = pace.workload.intents().next().map(|intent| intent.id()).context("there are no intents")?;
+    let mark = id(0);
     let mark = &mark[..mark.len() - NUMBER_DIGITS];
     let mut arrived: Vec<Option<Duration>> = vec![None; count];
     let (mut seen, mut last_at) = (0, Instant::now());

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use testkit::{kafka::Publisher, wait_for, worker::Worker};
+use testkit::{wait_for, worker::Worker};
 
 use crate::{
     Settings,
@@ -24,7 +24,7 @@ use crate::{
     machine::Machine,
     report::{Found, table},
     servers::{Run, Servers, WEIR},
-    workload::{Intent, Workload},
+    workload::Workload,
 };
 
 /// Goal 8 for two lanes without segments; what the rest of a drain is bounded by, too.
@@ -100,7 +100,7 @@ fn feed(servers: &Servers, run: &Run, process: &mut Worker, most: &AtomicU64) ->
     let publisher = servers.kafka.client().publisher(servers.intents())?;
     let progress = Progress::of(servers, &run.group)?;
     let all = servers.workload.intents;
-    let mut intents = servers.workload.intents();
+    let mut intents = servers.workload.records(servers.settings().partitions);
     let (mut published, mut rows, mut began) = (0, Vec::new(), Instant::now());
     for number in 1..=ROWS {
         let upto = u32::try_from(u64::from(all) * u64::from(number) / u64::from(ROWS))?;
@@ -111,7 +111,8 @@ fn feed(servers: &Servers, run: &Run, process: &mut Worker, most: &AtomicU64) ->
                 break;
             }
             let room = (committed + AHEAD).min(all).saturating_sub(published).min(AHEAD / 4 + 1);
-            publish(&publisher, servers.settings().partitions, intents.by_ref().take(room as usize))?;
+            intents.by_ref().take(room as usize).try_for_each(|intent| publisher.send(&intent))?;
+            publisher.flush()?;
             published += room;
             if room == 0 {
                 let moved = wait_for(DEADLINE, || (progress.committed()? > i64::from(committed)).then_some(()));
@@ -129,13 +130,6 @@ fn feed(servers: &Servers, run: &Run, process: &mut Worker, most: &AtomicU64) ->
         began = Instant::now();
     }
     Ok(rows)
-}
-
-fn publish(publisher: &Publisher, partitions: i32, intents: impl Iterator<Item = Intent>) -> Result<()> {
-    for intent in intents {
-        publisher.send(&intent.record(partitions))?;
-    }
-    publisher.flush()
 }
 
 fn committed(progress: &Progress, process: &mut Worker) -> Result<u32> {

@@ -94,7 +94,7 @@ impl Servers {
     /// Publishes more to a load's topic of intents, behind what is there.
     pub fn publish_behind(&self, load: &Load, workload: Workload) -> Result<()> {
         let partitions = load.settings.partitions;
-        self.kafka.client().publish(&load.intents, workload.intents().map(|intent| intent.record(partitions)))
+        self.kafka.client().publish(&load.intents, workload.records(partitions))
     }
 
     /// Switches to another load, which later runs drain. Returns the previous one.

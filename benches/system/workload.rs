@@ -96,15 +96,10 @@ pub enum Payload {
     Message,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Intent {
+struct Intent {
     number: u32,
-    pub user: u32,
+    user: u32,
     kind: usize,
-    campaign: u32,
-    partitioner: Partitioner,
-    payload: Payload,
-    not_before_ms: Option<i64>,
 }
 
 impl Workload {
@@ -117,18 +112,43 @@ impl Workload {
         Self { intents, users, active, segmented, campaigns, order, partitioner, payload, caps, not_before_ms, seed }
     }
 
-    pub fn intents(self) -> impl Iterator<Item = Intent> {
+    /// The intents, as they are published to so many partitions, with the user as the key.
+    pub fn records(self, partitions: i32) -> impl Iterator<Item = Record> {
+        self.intents().map(move |intent| self.record(&intent, partitions))
+    }
+
+    fn intents(self) -> impl Iterator<Item = Intent> {
         let mut numbers = fastrand::Rng::with_seed(self.seed);
         let mut pick = self.picker();
         (0..self.intents).map(move |number| Intent {
             number,
             user: pick(number, &mut numbers),
             kind: numbers.usize(..KINDS.len()),
-            campaign: number % self.campaigns,
-            partitioner: self.partitioner,
-            payload: self.payload,
-            not_before_ms: self.not_before_ms,
         })
+    }
+
+    fn record(self, intent: &Intent, partitions: i32) -> Record {
+        let Intent { number, user, kind } = *intent;
+        let ((channel, category), id) = (KINDS[kind], id(number));
+        let (campaign, created_at) = (number % self.campaigns, CREATED_AT_MS + u64::from(number));
+        let mut value = format!(
+            r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}""#
+        );
+        if self.payload == Payload::Message {
+            value += &format!(
+                r#","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}","link":"app://offers/{number}"}}"#
+            );
+        }
+        if let Some(not_before_ms) = self.not_before_ms {
+            value += &format!(r#","not_before":{not_before_ms}"#);
+        }
+        value.push('}');
+        let key = user.to_string();
+        let partition = match self.partitioner {
+            Partitioner::Key => None,
+            Partitioner::Shard => Some(UserHash::of(&key).shard(partitions as u16).into()),
+        };
+        Record { partition, ..Record::new(key, value) }
     }
 
     fn picker(self) -> impl FnMut(u32, &mut fastrand::Rng) -> u32 {
@@ -208,36 +228,9 @@ const FILTERED_CHANNEL: &str = "push";
 
 const KINDS: [(&str, &str); 4] = [("push", "promo"), ("email", "promo"), ("email", "news"), ("in-app", "partner")];
 
-impl Intent {
-    /// Its id, of a UUID's shape and length: what most publishers have, and what a sorted set holds as it is.
-    pub fn id(&self) -> String {
-        format!("0195c0de-0000-7000-8000-{:012}", self.number)
-    }
-
-    /// As it is published to so many partitions, with the user as the key.
-    pub fn record(&self, partitions: i32) -> Record {
-        let (channel, category) = KINDS[self.kind];
-        let (number, user, id) = (self.number, self.user, self.id());
-        let (campaign, created_at) = (self.campaign, CREATED_AT_MS + u64::from(number));
-        let mut value = format!(
-            r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}""#
-        );
-        if self.payload == Payload::Message {
-            value += &format!(
-                r#","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}","link":"app://offers/{number}"}}"#
-            );
-        }
-        if let Some(not_before_ms) = self.not_before_ms {
-            value += &format!(r#","not_before":{not_before_ms}"#);
-        }
-        value.push('}');
-        let key = user.to_string();
-        let partition = match self.partitioner {
-            Partitioner::Key => None,
-            Partitioner::Shard => Some(UserHash::of(&key).shard(partitions as u16).into()),
-        };
-        Record { partition, ..Record::new(key, value) }
-    }
+/// An intent's id, of a UUID's shape and length: what most publishers have, and what a sorted set holds as it is.
+pub fn id(number: u32) -> String {
+    format!("0195c0de-0000-7000-8000-{number:012}")
 }
 
 /// The policy: two sliding caps per segment.
