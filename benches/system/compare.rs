@@ -12,7 +12,6 @@ use serde_json::json;
 
 use crate::{
     Settings,
-    machine::Machine,
     report::{Found, Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
@@ -52,9 +51,7 @@ pub fn run(compare: &Compare) -> Result<Found> {
         binary: compare.other.clone().unwrap_or_else(|| this.binary.clone()),
         env: compare.variables.clone(),
     };
-    eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents");
     let servers = Servers::start(&compare.settings, compare.settings.workload())?;
-    let machine = Machine::look(&servers)?;
     let drain = |program: &Program| Ok::<_, anyhow::Error>(rounds::weir(&servers, program, |_| Ok(()))?.capped);
     eprintln!("a drain to warm up");
     drain(&this)?;
@@ -74,8 +71,9 @@ pub fn run(compare: &Compare) -> Result<Found> {
         [(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]
     };
     let table = table(["", "this", "other", "this : other"], figures.iter().map(row));
-    let text = format!("{}; {rounds} rounds of {intents} intents\n\n{table}", machine.brief());
-    let all = json!({"machine": machine, "compare": compare, "this": ours, "other": others, "figures": figures});
+    let text = format!("{}; {rounds} rounds of {intents} intents\n\n{table}", servers.machine.brief());
+    let all =
+        json!({"machine": servers.machine, "compare": compare, "this": ours, "other": others, "figures": figures});
     Ok(Found { all, text })
 }
 

@@ -13,7 +13,6 @@ use crate::{
     Settings,
     bare_loop::Kind,
     goals::{self, Goal, Wanted},
-    machine::Machine,
     report::{Found, Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
@@ -40,12 +39,10 @@ struct Round {
 
 pub fn run(cpu: &Cpu) -> Result<Found> {
     let settings = &cpu.settings;
-    let (rounds, intents) = (settings.rounds, settings.intents);
+    let rounds = settings.rounds;
     let workload = Workload { payload: Payload::None, ..settings.workload() };
-    eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents twice");
     let mut servers = Servers::start(settings, workload)?;
     let mut other = servers.publish(settings, Workload { caps: Caps::ChannelFilter, ..workload })?;
-    let machine = Machine::look(&servers)?;
     let weir = |servers: &Servers| Ok::<_, anyhow::Error>(rounds::weir(servers, &Program::this(), |_| Ok(()))?.capped);
     eprintln!("a drain to warm up");
     weir(&servers)?;
@@ -62,11 +59,11 @@ pub fn run(cpu: &Cpu) -> Result<Found> {
     let (goals, Workload { intents, users, .. }) = (goals(&all), workload);
     let text = format!(
         "{}; {rounds} rounds of {intents} intents for {users} users\n\n{}\n{}",
-        machine.brief(),
+        servers.machine.brief(),
         ways(&all),
         goals::lines(&goals)
     );
-    Ok(Found { all: json!({"machine": machine, "cpu": cpu, "goals": goals, "rounds": all}), text })
+    Ok(Found { all: json!({"machine": servers.machine, "cpu": cpu, "goals": goals, "rounds": all}), text })
 }
 
 type Way = fn(&Round) -> &Capped;

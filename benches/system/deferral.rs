@@ -65,13 +65,11 @@ impl<T> From<Window<T>> for Drained {
 pub fn run(deferral: &Deferral) -> Result<Found> {
     let Deferral { settings, shares } = deferral;
     let (intents, workload) = (settings.intents, settings.workload());
-    eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents");
     let mut servers = Servers::start(settings, workload)?;
     for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
         let kept = [("retention.ms", "424800000")];
         servers.kafka.client().create_topic_with(&format!("later-{ring}"), buckets * i32::from(*shares), &kept)?;
     }
-    let machine = Machine::look(&servers)?;
     eprintln!("intents that may be sent at once");
     let (mut process, run) = start(&servers, "fresh")?;
     let fresh = Drained::from(drain::watch(&servers, &run, &mut process, || Ok(()))?);
@@ -102,7 +100,7 @@ pub fn run(deferral: &Deferral) -> Result<Found> {
     let released = drain::watch_progress(&servers, &minutes, (0, all), &mut process, || Ok(()))?;
     drain::end(process)?;
     let drains = [fresh, deferred, Drained::from(released)];
-    Ok(found(&machine, deferral, drains, [(first, with_first_mib), (all, with_all_mib)]))
+    Ok(found(&servers.machine, deferral, drains, [(first, with_first_mib), (all, with_all_mib)]))
 }
 
 /// `resident_mib`: how many intents were deferred when the worker's memory was looked at, and what it had resident, in MiB.

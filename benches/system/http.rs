@@ -21,7 +21,6 @@ use testkit::{http, wait_for, worker::Worker};
 
 use crate::{
     Settings, drain,
-    machine::Machine,
     report::{Found, quantile, table},
     servers::{Run, Servers, WEIR},
 };
@@ -70,9 +69,7 @@ struct Round {
 
 pub fn run(load: &Load) -> Result<Found> {
     let workload = load.settings.workload();
-    eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", workload.intents);
     let servers = Servers::start(&load.settings, workload)?;
-    let machine = Machine::look(&servers)?;
     eprintln!("a round to warm up");
     alone(&servers)?;
     let rounds = (1..=load.settings.rounds).map(|number| {
@@ -84,11 +81,12 @@ pub fn run(load: &Load) -> Result<Found> {
     let rounds = rounds.collect::<Result<Vec<_>>>()?;
     let (lanes, Load { requests, connections, .. }) = (load.settings.lane_count(), load);
     let text = format!(
-        "{machine}\nload: {} intents, {lanes} lane(s); {requests} requests/s over {connections} connections\n\n{}",
+        "{}\nload: {} intents, {lanes} lane(s); {requests} requests/s over {connections} connections\n\n{}",
+        servers.machine,
         workload.intents,
         rows(&rounds)
     );
-    Ok(Found { all: json!({"machine": machine, "load": load, "rounds": rounds}), text })
+    Ok(Found { all: json!({"machine": servers.machine, "load": load, "rounds": rounds}), text })
 }
 
 fn start(servers: &Servers) -> Result<(Run, Worker)> {

@@ -29,7 +29,6 @@ use crate::{
     Settings,
     bare_loop::Kind,
     drain::{self, cpu_us},
-    machine::Machine,
     report::{Found, median, quantile, table},
     rounds,
     servers::{OUTPUTS, Run, Servers, WEIR},
@@ -94,9 +93,7 @@ struct Case {
 
 /// Fails also where not every intent comes out once.
 pub fn run(load: &Load) -> Result<Found> {
-    eprintln!("starting Kafka and a Redis Cluster");
     let mut servers = Servers::start_as_shipped(&load.settings, load.settings.workload())?;
-    let machine = Machine::look(&servers)?;
     warm_up(&mut servers, load)?;
     let mut rounds = Vec::new();
     for round in 1..=load.settings.rounds {
@@ -125,9 +122,9 @@ pub fn run(load: &Load) -> Result<Found> {
             }
         }
     }
-    let text = format!("{machine}\n{}", text(load, &cases));
+    let text = format!("{}\n{}", servers.machine, text(load, &cases));
     // The cases are the medians of the rounds.
-    Ok(Found { all: json!({"machine": machine, "load": load, "cases": cases, "rounds": rounds}), text })
+    Ok(Found { all: json!({"machine": servers.machine, "load": load, "cases": cases, "rounds": rounds}), text })
 }
 
 impl Case {

@@ -5,9 +5,9 @@ use std::fmt;
 use anyhow::Result;
 use procfs::{CpuInfo, Current as _, LoadAverage, Meminfo};
 use serde::Serialize;
-use testkit::kafka::libs_folder;
+use testkit::{kafka::libs_folder, redis::RedisCluster};
 
-use crate::servers::{Servers, WEIR};
+use crate::servers::WEIR;
 
 /// What figures depend on besides weir.
 #[derive(Debug, Clone, Serialize)]
@@ -26,8 +26,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look(servers: &Servers) -> Result<Self> {
-        let info: redis::InfoDict = servers.redis.node(0).query(&["INFO", "server"])?;
+    pub fn look(redis: &RedisCluster) -> Result<Self> {
+        let info: redis::InfoDict = redis.node(0).query(&["INFO", "server"])?;
         let (_, librdkafka) = rdkafka::util::get_rdkafka_version();
         Ok(Self {
             cpu: CpuInfo::current()?.model_name(0).unwrap_or(std::env::consts::ARCH).to_owned(),

@@ -48,7 +48,6 @@ use weir_core::basis::memory::{DEFAULT_BYTES, ReadsBeside, fitting};
 use weir_kafka::native::allocator;
 
 use crate::{
-    machine::Machine,
     report::{Found, Measured, Report},
     servers::Servers,
     sizes::Sizes,
@@ -201,15 +200,13 @@ fn run(settings: Settings) -> Result<Found> {
     // Before anything else runs, since a clock times them.
     eprintln!("the longest script calls");
     let calls = calls::measure(settings.rounds)?;
-    eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", settings.intents);
     let servers = Servers::start(&settings, workload)?;
-    let machine = Machine::look(&servers)?;
     let rounds = rounds::all(&servers, settings.rounds)?;
     eprintln!("sizes of records");
     let sizes = Sizes::measure(&servers)?;
     eprintln!("the store alone");
     let size = Size { users: settings.store_users, batch: settings.batch, shards: settings.shards };
     let store = store::measure(&servers, size)?;
-    let report = Report::new(machine, settings, workload, Measured { rounds, sizes, store, calls });
+    let report = Report::new(servers.machine, settings, workload, Measured { rounds, sizes, store, calls });
     Ok(Found { all: serde_json::to_value(&report)?, text: report.to_string() })
 }

@@ -21,7 +21,6 @@ use crate::{
     Settings,
     drain::{self, DEADLINE, Progress, peak_resident_mib, resident_mib},
     goals::{Goal, Wanted},
-    machine::Machine,
     report::{Found, table},
     servers::{Run, Servers, WEIR},
     workload::Workload,
@@ -58,13 +57,11 @@ struct Row {
 
 pub fn run(memory: &Memory) -> Result<Found> {
     let workload = Workload { segmented: 4, ..memory.settings.workload() };
-    eprintln!("starting Kafka and a Redis Cluster");
     let servers = Servers::start_empty(&memory.settings, workload)?;
     let client = servers.kafka.client();
     for topic in servers.outputs().iter().map(String::as_str).chain([servers.intents()]) {
         client.configure_topic(topic, &TOPIC_SETTINGS)?;
     }
-    let machine = Machine::look(&servers)?;
     let run = servers.run("memory")?;
     servers.create_keyspace(&run, WEIR)?;
     let mut process = Worker::run(Path::new(WEIR), &run.config)?;
@@ -80,9 +77,9 @@ pub fn run(memory: &Memory) -> Result<Found> {
     })?;
     let peak_mib = peak_resident_mib(process.pid())?;
     drain::end(process)?;
-    let text = format!("{machine}\n{}", text(&memory.settings, &rows, peak_mib));
+    let text = format!("{}\n{}", servers.machine, text(&memory.settings, &rows, peak_mib));
     // VmHWM: the most that the process ever had resident.
-    Ok(Found { all: json!({"machine": machine, "memory": memory, "rows": rows, "peak_mib": peak_mib}), text })
+    Ok(Found { all: json!({"machine": servers.machine, "memory": memory, "rows": rows, "peak_mib": peak_mib}), text })
 }
 
 /// Keeps the most memory seen, in KiB, until `done`.

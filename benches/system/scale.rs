@@ -19,7 +19,6 @@ use testkit::redis::RedisCluster;
 use self::points::{Dimension, Point, Setup};
 use crate::{
     Settings,
-    machine::Machine,
     report::{Found, Ratio},
     rounds::{self, Capped, Program},
     servers::{Load, PRIMARIES, Run, Servers},
@@ -68,10 +67,8 @@ impl Scale {
 pub fn run(scale: &Scale) -> Result<Found> {
     let all = Dimension::value_variants();
     let wanted = all.iter().copied().filter(|one| scale.only.is_empty() || scale.only.contains(one));
-    eprintln!("starting Kafka and a Redis Cluster");
     let first = scale.points(Dimension::Lanes)[0].base;
     let mut servers = Servers::start_empty(&scale.settings(1), first.workload)?;
-    let machine = Machine::look(&servers)?;
     eprintln!("a drain to warm up");
     drain(&mut servers, scale, &first)?;
     let mut dimensions = Vec::new();
@@ -88,9 +85,10 @@ pub fn run(scale: &Scale) -> Result<Found> {
     let tables: String = dimensions.iter().map(|measured| format!("\n{}\n", measured.table())).collect();
     let rounds = scale.settings.rounds;
     let text = format!(
-        "{machine}\n{rounds} round(s); five intents per user and two caps, unless the row says otherwise\n{tables}"
+        "{}\n{rounds} round(s); five intents per user and two caps, unless the row says otherwise\n{tables}",
+        servers.machine
     );
-    Ok(Found { all: json!({"machine": machine, "scale": scale, "dimensions": dimensions}), text })
+    Ok(Found { all: json!({"machine": servers.machine, "scale": scale, "dimensions": dimensions}), text })
 }
 
 /// Drains a point and its base case, as often as wanted.

@@ -14,6 +14,7 @@ use testkit::{
 
 use crate::{
     Settings,
+    machine::Machine,
     workload::{SEGMENTS, Workload, policy},
 };
 
@@ -33,6 +34,7 @@ pub struct Servers {
     /// Its process id.
     pub broker: i32,
     pub redis: RedisCluster,
+    pub machine: Machine,
     /// What is capped: the load's that is on.
     pub workload: Workload,
     load: Load,
@@ -64,24 +66,27 @@ impl Servers {
 
     /// The same with a broker that is set as one in production.
     pub fn start_as_shipped(settings: &Settings, workload: Workload) -> Result<Self> {
-        Self::around(Kafka::start_as_shipped().context("Kafka")?, settings, workload)?.with_backlog()
+        Self::around(Kafka::start_as_shipped, settings, workload)?.with_backlog()
     }
 
     fn with_backlog(self) -> Result<Self> {
+        eprintln!("publishing {} intents", self.workload.intents);
         self.publish_behind(&self.load, self.workload)?;
         Ok(self)
     }
 
     /// Starts them, and makes topics, policy and segments; nothing is published.
     pub fn start_empty(settings: &Settings, workload: Workload) -> Result<Self> {
-        Self::around(Kafka::start_gathering().context("Kafka")?, settings, workload)
+        Self::around(Kafka::start_gathering, settings, workload)
     }
 
-    fn around(mut kafka: Kafka, settings: &Settings, workload: Workload) -> Result<Self> {
+    fn around(start: fn() -> Result<Kafka>, settings: &Settings, workload: Workload) -> Result<Self> {
+        eprintln!("starting Kafka and a Redis Cluster");
+        let mut kafka = start().context("Kafka")?;
         let broker = kafka.pid(0)?;
         let redis = RedisCluster::start(PRIMARIES, 0).context("the Redis Cluster")?;
-        let load = Load::make(&kafka, settings, workload, "")?;
-        Ok(Self { kafka, broker, redis, workload, load })
+        let (machine, load) = (Machine::look(&redis)?, Load::make(&kafka, settings, workload, "")?);
+        Ok(Self { kafka, broker, redis, machine, workload, load })
     }
 
     /// Publishes a backlog to topics of its own, beside what is there.
