@@ -5,16 +5,13 @@
 //! are as large as they get, and defers the former to one minute. Its memory is looked at with the first of them deferred, and with
 //! all. When the minute begins, the lane of what is due decides them.
 
-use std::{
-    path::Path,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use testkit::{wait_for, worker::Worker};
+use testkit::wait_for;
 
 use crate::{
     Settings,
@@ -22,7 +19,7 @@ use crate::{
     goals::{self, Goal, Wanted},
     machine::Machine,
     report::{Found, table},
-    servers::{Run, Servers, WEIR},
+    servers::Servers,
     workload::Workload,
 };
 
@@ -70,8 +67,9 @@ pub fn run(deferral: &Deferral) -> Result<Found> {
         let kept = [("retention.ms", "424800000")];
         servers.kafka.client().create_topic_with(&format!("later-{ring}"), buckets * i32::from(*shares), &kept)?;
     }
+    let defers = |config: String| config.replace("[kafka]", "[kafka]\ndeferred = \"later\"");
     eprintln!("intents that may be sent at once");
-    let (mut process, run) = start(&servers, "fresh")?;
+    let (run, mut process) = servers.weir("fresh", defers)?;
     let fresh = Drained::from(drain::watch(&servers, &run, &mut process, || Ok(()))?);
     drain::end(process)?;
 
@@ -82,7 +80,7 @@ pub fn run(deferral: &Deferral) -> Result<Found> {
     servers.publish_behind(&many, Workload { not_before_ms: Some(due_ms), ..workload })?;
     eprintln!("intents that are deferred");
     servers.turn_to(many);
-    let (mut process, run) = start(&servers, "deferred")?;
+    let (run, mut process) = servers.weir("deferred", defers)?;
     let minutes = Progress::of_topic(&servers, &format!("{}-later", run.group), "later-minutes")?;
     let progress = Progress::of(&servers, &run.group)?;
     let (warm, all) = (i64::from(WARM_UP), i64::from(intents));
@@ -140,13 +138,6 @@ fn found(machine: &Machine, deferral: &Deferral, drains: [Drained; 3], resident_
         "resident_mib": resident_mib,
     });
     Found { all, text }
-}
-
-fn start(servers: &Servers, name: &str) -> Result<(Worker, Run)> {
-    let mut run = servers.run(name)?;
-    run.config = run.config.replace("[kafka]", "[kafka]\ndeferred = \"later\"");
-    servers.create_keyspace(&run, WEIR)?;
-    Ok((Worker::run(Path::new(WEIR), &run.config)?, run))
 }
 
 /// The minute that all are due in.

@@ -7,7 +7,6 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
-    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -22,7 +21,7 @@ use testkit::{http, wait_for, worker::Worker};
 use crate::{
     Settings, drain,
     report::{Found, quantile, table},
-    servers::{Run, Servers, WEIR},
+    servers::{Run, Servers},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,12 +90,8 @@ pub fn run(load: &Load) -> Result<Found> {
 
 fn start(servers: &Servers) -> Result<(Run, Worker)> {
     servers.flush_redis()?;
-    let mut run = servers.run("http")?;
     // All requests come from one address.
-    run.config += "rate = 0\n";
-    servers.create_keyspace(&run, WEIR)?;
-    let process = Worker::run(Path::new(WEIR), &run.config)?;
-    Ok((run, process))
+    servers.weir("http", |config| config + "rate = 0\n")
 }
 
 fn alone(servers: &Servers) -> Result<f64> {

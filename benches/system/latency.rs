@@ -147,9 +147,7 @@ impl Case {
 /// Drains the backlog, and then runs one case and discards its figures.
 fn warm_up(servers: &mut Servers, load: &Load) -> Result<()> {
     eprintln!("a drain and {} s of intents to warm up", load.warm_up_seconds);
-    let run = servers.run("warm")?;
-    servers.create_keyspace(&run, WEIR)?;
-    let mut process = Worker::run(Path::new(WEIR), &run.config)?;
+    let (run, mut process) = servers.weir("warm", |config| config)?;
     drain::watch(servers, &run, &mut process, || Ok(()))?;
     drain::end(process)?;
     let (Some(rate), Some(interval_ms)) = (load.rates.iter().max(), load.intervals_ms.iter().min()) else {

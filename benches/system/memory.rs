@@ -5,7 +5,6 @@
 //! queues are bounded far below what is ahead of it. Its memory is looked at ten times per second.
 
 use std::{
-    path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
@@ -22,7 +21,7 @@ use crate::{
     drain::{self, DEADLINE, Progress, peak_resident_mib, resident_mib},
     goals::{Goal, Wanted},
     report::{Found, table},
-    servers::{Run, Servers, WEIR},
+    servers::{Run, Servers},
     workload::Workload,
 };
 
@@ -62,9 +61,7 @@ pub fn run(memory: &Memory) -> Result<Found> {
     for topic in servers.outputs().iter().map(String::as_str).chain([servers.intents()]) {
         client.configure_topic(topic, &TOPIC_SETTINGS)?;
     }
-    let run = servers.run("memory")?;
-    servers.create_keyspace(&run, WEIR)?;
-    let mut process = Worker::run(Path::new(WEIR), &run.config)?;
+    let (run, mut process) = servers.weir("memory", |config| config)?;
     let most = AtomicU64::new(0);
     let done = AtomicBool::new(false);
     let rows = thread::scope(|scope| {

@@ -10,6 +10,7 @@ use testkit::{
     redis::{RedisCluster, connect},
     scratch::Scratch,
     unique,
+    worker::Worker,
 };
 
 use crate::{
@@ -127,6 +128,15 @@ impl Servers {
         let file = self.load.folder.join("weir.toml");
         std::fs::write(&file, &run.config)?;
         printed(Command::new(binary).args(["check", "--create", "--config"]).arg(&file)).map(drop)
+    }
+
+    /// Starts `weir run` on a keyspace that it makes, as one draining, by a configuration that is changed so.
+    pub fn weir(&self, name: &str, change: impl FnOnce(String) -> String) -> Result<(Run, Worker)> {
+        let run = self.run(name)?;
+        let run = Run { config: change(run.config), ..run };
+        self.create_keyspace(&run, WEIR)?;
+        let worker = Worker::run(WEIR, &run.config)?;
+        Ok((run, worker))
     }
 
     pub fn intents(&self) -> &str {
