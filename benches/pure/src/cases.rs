@@ -1,4 +1,4 @@
-//! What is timed and counted, each by a name.
+//! What is counted, each by a name.
 
 use std::{
     hint::black_box,

@@ -1,5 +1,5 @@
-//! The pure parts of weir, everything between poll and produce but Redis, as cases that can be timed (`benches/pure.rs`)
-//! and counted (`main.rs`, which `cargo xtask counts` runs).
+//! The pure parts of weir, everything between poll and produce but Redis, as cases that are counted (`main.rs`, which
+//! `cargo xtask counts` runs).
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
