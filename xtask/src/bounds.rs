@@ -135,33 +135,27 @@ fn ask_to_end() {
 
 /// The processes that run after so long; none, as soon as none runs.
 pub fn left_after(limit: Duration) -> Vec<i32> {
-    let start = Instant::now();
-    loop {
-        let left = tree::descendants();
-        if left.is_empty() || start.elapsed() >= limit {
-            return left;
-        }
-        pause();
-    }
+    until_none(limit, |_| {})
 }
 
 /// Kills all descendants, those too that are started meanwhile.
 pub fn end_all() {
+    until_none(GRACE, |pid| signal(pid, Signal::KILL));
+}
+
+/// Does this with each descendant until none runs, or so long; which are left.
+fn until_none(limit: Duration, each: fn(i32)) -> Vec<i32> {
     let start = Instant::now();
     loop {
         let left = tree::descendants();
-        if left.is_empty() || start.elapsed() >= GRACE {
-            return;
+        left.iter().copied().for_each(each);
+        if left.is_empty() || start.elapsed() >= limit {
+            return left;
         }
-        left.iter().for_each(|&pid| signal(pid, Signal::KILL));
-        pause();
+        // Orphans that have ended are zombies until someone waits for them. Nothing else waits: no step runs now.
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        thread::sleep(LOOK);
     }
-}
-
-fn pause() {
-    // Orphans that have ended are zombies until someone waits for them. Nothing else waits: no step runs now.
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-    thread::sleep(LOOK);
 }
 
 pub fn signal(pid: i32, signal: Signal) {
