@@ -50,27 +50,6 @@ pub fn secured_kafka(authority: &Authority) -> Result<SecuredKafka> {
     }
 }
 
-/// The servers that tests/security shares, owned.
-#[derive(Debug)]
-pub struct SecuredServers {
-    kafka: SecuredKafka,
-    authority: Authority,
-}
-
-impl SecuredServers {
-    pub fn start() -> Result<Self> {
-        let authority = Authority::new()?;
-        let kafka = SecuredKafka::start(&authority, &[SCRAM_USER]).context("the secured Kafka")?;
-        Ok(Self { kafka, authority })
-    }
-
-    /// The environment by which [`authority()`] and [`secured_kafka()`] find them.
-    pub fn env(&self) -> Vec<(&'static str, String)> {
-        let folder = self.authority.folder().display().to_string();
-        vec![(ENV_SECURED_KAFKA, self.kafka.doors()), (ENV_AUTHORITY, folder)]
-    }
-}
-
 /// The shared servers of this process; each is started when it is first asked for.
 ///
 /// Asking for a server panics when it cannot be started: this is for tests.
@@ -141,28 +120,44 @@ pub struct Servers {
     pub cluster: RedisCluster,
     pub redis: RedisServer,
     pub s3: S3,
+    /// What tests/security shares, and the authority that it trusts.
+    secured: Option<(SecuredKafka, Authority)>,
 }
 
 impl Servers {
-    /// Starts them all, side by side.
-    pub fn start() -> Result<Self> {
+    /// Starts them all, side by side; what tests/security shares only where that is wanted.
+    pub fn start(is_secured: bool) -> Result<Self> {
         std::thread::scope(|scope| {
-            let kafka = scope.spawn(|| Kafka::start(1));
+            let kafka = scope.spawn(|| Kafka::start(1).context("Kafka"));
+            let secured = is_secured.then(|| {
+                scope.spawn(|| {
+                    let authority = Authority::new()?;
+                    let kafka = SecuredKafka::start(&authority, &[SCRAM_USER]).context("the secured Kafka")?;
+                    anyhow::Ok((kafka, authority))
+                })
+            });
             let cluster = RedisCluster::start(3, 1).context("the Redis Cluster");
             let redis = RedisServer::start::<&str>(&[]).context("the single Redis");
             let s3 = S3::start().context("the S3");
-            let kafka = kafka.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("Kafka");
-            Ok(Self { kafka: kafka?, cluster: cluster?, redis: redis?, s3: s3? })
+            let kafka = kafka.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let secured =
+                secured.map(|secured| secured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            Ok(Self { kafka: kafka?, cluster: cluster?, redis: redis?, s3: s3?, secured: secured.transpose()? })
         })
     }
 
-    /// The environment by which [`Stack::shared`] finds them.
+    /// The environment by which [`Stack::shared`], [`authority()`] and [`secured_kafka()`] find them.
     pub fn env(&self) -> Vec<(&'static str, String)> {
-        vec![
+        let mut env = vec![
             (ENV_KAFKA, self.kafka.bootstrap().to_owned()),
             (ENV_REDIS_CLUSTER, self.cluster.nodes().join(",")),
             (ENV_REDIS, self.redis.url()),
             (ENV_S3, format!("{}/{}", self.s3.endpoint(), self.s3.bucket().name())),
-        ]
+        ];
+        if let Some((kafka, authority)) = &self.secured {
+            let folder = authority.folder().display().to_string();
+            env.extend([(ENV_SECURED_KAFKA, kafka.doors()), (ENV_AUTHORITY, folder)]);
+        }
+        env
     }
 }
