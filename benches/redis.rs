@@ -9,26 +9,21 @@
     reason = "a bench that cannot be set up should say so and end; it prints figures"
 )]
 
-use std::{collections::HashSet, fs, sync::Arc};
+#[path = "system/keyspace.rs"]
+mod keyspace;
 
-use testkit::{
-    redis::{LONGEST_REPLY, RedisServer, connect},
-    unique,
-};
+use std::{collections::HashSet, fs};
+
+use testkit::redis::{LONGEST_REPLY, RedisServer, connect};
 use weir_core::{
     basis::{
-        shard::{IdHash, OriginMark, UserHash},
+        shard::{IdHash, OriginMark},
         time::Time,
-        window::Window,
     },
-    history::{
-        admit::{AdmitBatch, AdmitRequest, CapQuery},
-        decide::{RecordWhen, Scope},
-    },
-    intent::class::{ClassNames, Filter},
-    ports::Store,
+    history::admit::AdmitRequest,
 };
-use weir_redis::{KeyspaceSeed, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
+
+use crate::keyspace::{Opened, START_MS, request, sliding};
 
 const DECISIONS: u32 = 300_000;
 /// Intents per user, in the mean: with the caps below a quarter is suppressed.
@@ -39,8 +34,6 @@ const PIPELINE: usize = 200;
 /// Caps in 24 hours and in 7 days, by the user's number modulo 4.
 const CAPS: [(u32, u32); 4] = [(3, 10), (4, 12), (5, 14), (6, 16)];
 const DAY_MS: i64 = 86_400_000;
-/// 2026-11-20T00:00:00Z.
-const START_MS: i64 = 1_795_132_800_000;
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -143,54 +136,24 @@ fn uuid(number: usize) -> String {
     format!("0195c0de-0000-7000-8000-{number:012}")
 }
 
-async fn store(server: &RedisServer, shards: u16, users: u64) -> RedisStore {
-    let mut options = RedisOptions::for_urls(&[server.url()]).unwrap();
-    (options.shards, options.users, options.tuning) = (shards, users, Tuning::Set);
-    let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
-    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: Time::default().plus(START_MS) };
-    let opened = open(&options, &stats, WhenMissing::Create, keyspace_seed).await.unwrap();
-    RedisStore::new(&options, &stats, &opened)
-}
-
-fn sliding(limit: u32, length_ms: i64) -> CapQuery {
-    CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
-}
-
-fn request(user: u32, number: usize, cap_set: usize) -> AdmitRequest<'static> {
-    AdmitRequest {
-        user: UserHash::of(&user.to_string()),
-        id: IdHash::of(&uuid(number)),
-        origin: OriginMark(u32::try_from(number).unwrap()),
-        class: ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") },
-        cost: 1,
-        cap_set,
-        record: RecordWhen::IfAllowed,
-    }
-}
-
-fn batch(now: i64, cap_sets: &[Vec<CapQuery>], requests: Vec<AdmitRequest<'static>>) -> AdmitBatch<'static> {
-    AdmitBatch { now: Time::default().plus(START_MS + now), cap_sets: cap_sets.to_vec(), requests }
-}
-
-async fn decide(store: &mut RedisStore, batch: &AdmitBatch<'_>) {
-    let mut answers = vec![None; batch.requests.len()];
-    store.admit(batch, &mut answers).await.unwrap();
-}
-
 async fn weir(server: &RedisServer, picked: &[u32], shards: u16) -> f64 {
     let users = picked.iter().max().map_or(1, |most| u64::from(*most) + 1);
-    let mut store = store(server, shards, users).await;
+    let began = Time::default().plus(START_MS);
+    let mut store = Opened::new(&[server.url()], "weir", (users, shards), began).await.unwrap();
     let sets = CAPS.map(|(daily, weekly)| vec![sliding(daily, DAY_MS), sliding(weekly, 7 * DAY_MS)]);
-    let batches = picked.chunks(BATCH).zip(0..).map(|(some, now)| {
-        let first = usize::try_from(now).unwrap() * BATCH;
-        let requests =
-            some.iter().zip(first..).map(|(&user, number)| request(user, number, user as usize % CAPS.len()));
-        batch(now, &sets, requests.collect())
-    });
-    let batches: Vec<AdmitBatch<'_>> = batches.collect();
+    let batch = |(some, first): (&[u32], usize)| -> Vec<AdmitRequest<'static>> {
+        let send = |(&user, number): (&u32, usize)| AdmitRequest {
+            id: IdHash::of(&uuid(number)),
+            origin: OriginMark(u32::try_from(number).unwrap()),
+            cap_set: user as usize % CAPS.len(),
+            ..request(user, 0, "push")
+        };
+        some.iter().zip(first..).map(send).collect()
+    };
+    let batches: Vec<_> = picked.chunks(BATCH).zip((0..).step_by(BATCH)).map(batch).collect();
     let before = own_cpu_us();
-    for batch in &batches {
-        decide(&mut store, batch).await;
+    for (requests, now) in batches.into_iter().zip(0..) {
+        store.decide(now, &sets, requests).await.unwrap();
     }
     own_cpu_us() - before
 }

@@ -21,9 +21,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use procfs::{Current as _, LoadAverage, process::Process};
 use roaring::RoaringBitmap;
 use sha2::Digest;
-use testkit::process::output_within;
+use testkit::process::printed_within;
 use tokio::runtime::Runtime;
 use weir::{
     object_store::{Location, S3Options, StoredObject},
@@ -87,7 +88,10 @@ fn main() {
     if let Some(folder) = env::var_os(FOLDER) {
         return measure(&PathBuf::from(folder), users);
     }
-    println!("{users} users in {SEGMENTS} segments, batches of {BATCH}, load {}", load_average());
+    println!(
+        "{users} users in {SEGMENTS} segments, batches of {BATCH}, load {:.2}",
+        LoadAverage::current().unwrap().one
+    );
     for (name, spread) in [("scattered", Spread::Scattered), ("in runs", Spread::InRuns), ("mixed", Spread::Mixed)] {
         let folder = testkit::folder();
         for version in [1, 2] {
@@ -96,9 +100,7 @@ fn main() {
         println!("\n{name}:");
         let mut command = Command::new(env::current_exe().unwrap());
         command.arg(users.to_string()).env(FOLDER, folder.path());
-        let measured = output_within(DEADLINE, &mut command).unwrap();
-        print!("{}", String::from_utf8_lossy(&measured.stdout));
-        assert!(measured.status.success(), "{}", String::from_utf8_lossy(&measured.stderr));
+        print!("{}", printed_within(DEADLINE, &mut command).unwrap());
     }
 }
 
@@ -141,14 +143,14 @@ fn measure(folder: &Path, users: u32) {
     let (mut source, empty_mb) = runtime.block_on(async {
         let manifest = Location::File(folder.join("manifest.json"));
         let manifest = StoredObject::connect(&manifest, &S3Options::default()).await;
-        (SegmentSource::new(manifest, ""), resident_mb("VmRSS:"))
+        (SegmentSource::new(manifest, ""), resident_mb()[0])
     });
     // The operating system has the files in memory: they were written just now.
     let began = Instant::now();
     let set = runtime.block_on(source.load()).unwrap().unwrap();
     goal("read, hashed, checked and compared, s", began.elapsed().as_secs_f64(), 1.0);
-    goal("memory of the set, MB", resident_mb("VmRSS:") - empty_mb, 150.0);
-    goal("the same at its most while loading, MB", resident_mb("VmHWM:") - empty_mb, 150.0);
+    goal("memory of the set, MB", resident_mb()[0] - empty_mb, 150.0);
+    goal("the same at its most while loading, MB", resident_mb()[1] - empty_mb, 150.0);
     let mut times: Vec<Duration> =
         Lane::of(users).batches(BATCHES, || Arc::clone(&set)).map(|turn| turn.looking).collect();
     times.sort_unstable();
@@ -226,13 +228,8 @@ fn goal(what: &str, measured: f64, at_most: f64) {
     println!("  goal 6: {what}: {measured:.2}, wanted at most {at_most}: {verdict}");
 }
 
-fn resident_mb(name: &str) -> f64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    let kib: f64 = line.trim().trim_end_matches("kB").trim_end().parse().unwrap();
-    kib * 1024.0 / 1e6
-}
-
-fn load_average() -> String {
-    fs::read_to_string("/proc/loadavg").unwrap_or_default().split(' ').next().unwrap_or_default().to_owned()
+/// What this process has resident now, and the most that it had.
+fn resident_mb() -> [f64; 2] {
+    let status = Process::myself().unwrap().status().unwrap();
+    [status.vmrss, status.vmhwm].map(|kib| kib.unwrap() as f64 * 1024.0 / 1e6)
 }

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::process::output_within;
+use testkit::process::printed_within;
 
 const USERS: u32 = 200_000;
 /// 2026-11-16T00:00:00Z; intents come over a week from then.
@@ -70,9 +70,8 @@ fn main() {
             let mut command = Command::new(weir);
             command.args(["policy", "simulate", "--policy", policy, "--intents", intents]);
             command.args(["--segments", "set/manifest.json", "--output", "json"]).args(more).current_dir(folder.path());
-            let output = output_within(DEADLINE, &mut command).unwrap();
+            printed_within(DEADLINE, &mut command).unwrap();
             let seconds = begun.elapsed().as_secs_f64();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             println!("{name}: {count} intents in {seconds:.2} s, {:.0} intents/s", f64::from(count) / seconds);
         }
     }
@@ -93,7 +92,7 @@ fn prepare(folder: &Path, weir: &str, count: u32) {
         std::fs::write(folder.join(name), ids).unwrap();
         build.arg(format!("{name}={name}"));
     }
-    assert!(output_within(DEADLINE, &mut build).unwrap().status.success());
+    printed_within(DEADLINE, &mut build).unwrap();
     let mut lines = Vec::new();
     let mut random = fastrand::Rng::with_seed(42);
     for number in 0..count {

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use serde_json::json;
 
 use self::{
     approvals::Approvals,
@@ -23,14 +24,13 @@ use self::{
     load::{Scene, Window},
 };
 use crate::{
-    Output,
-    goals::{Goal, Wanted},
+    goals::{self, Goal, Wanted},
+    report::Found,
 };
 
 /// Goals on calls are for limits from so many per instance on.
 const LARGE: u64 = 20_000;
 
-/// Calls, waste and over-grants of budgets, beside one call per intent and the published fixed batch
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Budgets {
     /// These windows only [default: all]
@@ -54,10 +54,6 @@ pub struct Budgets {
     /// Seed of the load
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -102,14 +98,7 @@ struct Case {
     weir: Figures,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    budgets: Budgets,
-    cases: Vec<Case>,
-    goals: Vec<Goal>,
-}
-
-pub fn run(budgets: &Budgets) -> Result<Report> {
+pub fn run(budgets: &Budgets) -> Result<Found> {
     let Budgets { limits, instances, load, best_effort, seed, .. } = budgets;
     let windows = if budgets.windows.is_empty() { Window::value_variants() } else { &budgets.windows };
     let mut scenes = Vec::new();
@@ -122,7 +111,8 @@ pub fn run(budgets: &Budgets) -> Result<Report> {
     }
     let cases = run_all(&scenes, budgets.by_scripts)?;
     let goals = judge(&cases);
-    Ok(Report { budgets: budgets.clone(), cases, goals })
+    let text = format!("{}\n{}", report::tables(budgets, &cases), goals::lines(&goals));
+    Ok(Found { all: json!({"budgets": budgets, "cases": cases, "goals": goals}), text })
 }
 
 /// Runs all cases, as many at once as there are cores.
@@ -165,12 +155,12 @@ fn judge(cases: &[Case]) -> Vec<Goal> {
     // Bursts leave times when nobody asks for more.
     let is_asked = |case: &Case| case.scene.window != Window::HourInBursts;
     let over = worst(|weir| weir.most_over as f64, f64::max, &|_| true);
-    let fast = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && !case.scene.window.is_even());
-    let even = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && case.scene.window.is_even());
+    let fast = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && !case.scene.window.kind().is_even);
+    let even = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && case.scene.window.kind().is_even);
     let waited = worst(Figures::waited_percent, f64::max, &is_large);
     let used = |weir: &Figures| 100.0 * weir.used_or_lost;
-    let rolling = worst(used, f64::min, &|case| is_asked(case) && case.scene.window.is_rolling());
-    let period = worst(used, f64::min, &|case| !case.scene.window.is_rolling());
+    let rolling = worst(used, f64::min, &|case| is_asked(case) && case.scene.window.kind().is_rolling);
+    let period = worst(used, f64::min, &|case| !case.scene.window.kind().is_rolling);
     let goals = [
         ("tokens above the limit in any window", Wanted::AtMost(0.0), over),
         ("calls, % of decisions, as fast as intents are read, limit >= 20,000 x instances", Wanted::AtMost(0.1), fast),

@@ -8,80 +8,20 @@ use std::{fmt, sync::Arc};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 use testkit::redis::RedisServer;
 use weir_core::{
-    basis::{time::Time, window::Window},
-    history::{
-        admit::CapQuery,
-        decide::{AdmitVerdict, Scope},
-    },
+    basis::time::Time,
+    history::{admit::CapQuery, decide::AdmitVerdict},
     intent::class::Filter,
 };
 
 use crate::{
-    Output,
-    goals::Goal,
+    goals::{self, Goal},
+    keyspace::{Opened, START_MS, request, sliding},
     redis_info::{note_calls, noted_calls_us},
-    report::{median, quantile, table},
-    store::{self, Opened, START_MS},
+    report::{Found, median, quantile, table},
 };
-
-/// Where a script call may be long. No cap of them denies (which is checked), and none can be answered without looking
-/// into its window: rounds are a millisecond apart, and every other send is a push.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Case {
-    /// Two caps, batches of 10,000, 128 shards.
-    Usual,
-    /// As many sends as a call may carry, two per user of up to 48 sends.
-    LargestCall,
-    /// A user of up to 3,000 sends (60 KB), one send per batch, under a cap with a filter.
-    LongHistory,
-    /// The same in batches of 32 sends.
-    LongestHistory,
-    /// 100 caps, half of them with filters, users of 24 sends.
-    HundredCaps,
-    /// 128 users of 24 sends in one key (63 KB), all asked for.
-    FullestKey,
-}
-
-impl Case {
-    const ALL: [Self; 6] =
-        [Self::Usual, Self::LargestCall, Self::LongHistory, Self::LongestHistory, Self::HundredCaps, Self::FullestKey];
-
-    fn says(self) -> &'static str {
-        match self {
-            Self::Usual => "two caps, 10,000 users per batch, 128 shards",
-            Self::LargestCall => "as many sends as a call may carry",
-            Self::LongHistory => "a user of up to 3,000 sends, a cap with a filter",
-            Self::LongestHistory => "the same, 32 sends per batch",
-            Self::HundredCaps => "100 caps, half of them with a filter, users of 24 sends",
-            Self::FullestKey => "128 users of 24 sends in one key",
-        }
-    }
-
-    fn plan(self) -> Plan {
-        let pushes = |limit, length_ms| CapQuery {
-            filter: Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None }),
-            ..sliding(limit, length_ms)
-        };
-        let two = |sends: u32| vec![sliding(6 * sends, 6), sliding(12 * sends, 12)];
-        // An email counts for nothing and is held to the cap all the same.
-        let hundred = || (0..50).flat_map(|_| [sliding(12, 12), pushes(7, 12)]).collect();
-        let alone = Plan { shards: 1, keyed: 1, caps: two(1), users: 128, sends: 1, rounds: 24 };
-        match self {
-            Self::Usual => {
-                let caps = vec![sliding(3, 3), sliding(6, 6)];
-                Plan { shards: 128, keyed: 60_000, caps, users: 10_000, sends: 1, rounds: 12 }
-            }
-            Self::LargestCall => Plan { keyed: 4_096, caps: two(2), users: 800, sends: 2, ..alone },
-            Self::LongHistory => Plan { caps: vec![pushes(501, 1_000)], users: 1, rounds: 3_000, ..alone },
-            Self::LongestHistory => Plan { caps: vec![pushes(513, 32)], users: 1, sends: 32, rounds: 94, ..alone },
-            Self::HundredCaps => Plan { keyed: 4_096, caps: hundred(), users: 320, ..alone },
-            Self::FullestKey => alone,
-        }
-    }
-}
 
 /// The sends of a case: how often, and how many per user.
 struct Plan {
@@ -94,8 +34,34 @@ struct Plan {
     rounds: u32,
 }
 
-fn sliding(limit: u32, length_ms: i64) -> CapQuery {
-    CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
+/// Where a script call may be long: a name, what it is, and its sends. No cap of them denies (which is checked), and none can be
+/// answered without looking into its window: rounds are a millisecond apart, and every other send is a push.
+fn cases() -> [(&'static str, &'static str, Plan); 6] {
+    let pushes = |limit, length_ms| CapQuery {
+        filter: Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None }),
+        ..sliding(limit, length_ms)
+    };
+    let two = |sends: u32| vec![sliding(6 * sends, 6), sliding(12 * sends, 12)];
+    // An email counts for nothing and is held to the cap all the same.
+    let hundred = (0..50).flat_map(|_| [sliding(12, 12), pushes(7, 12)]).collect();
+    let alone = || Plan { shards: 1, keyed: 1, caps: two(1), users: 128, sends: 1, rounds: 24 };
+    let caps = vec![sliding(3, 3), sliding(6, 6)];
+    let usual = Plan { shards: 128, keyed: 60_000, caps, users: 10_000, rounds: 12, ..alone() };
+    // Two per user of up to 48 sends.
+    let largest_call = Plan { keyed: 4_096, caps: two(2), users: 800, sends: 2, ..alone() };
+    // 60 KB, one send per batch.
+    let long_history = Plan { caps: vec![pushes(501, 1_000)], users: 1, rounds: 3_000, ..alone() };
+    let longest_history = Plan { caps: vec![pushes(513, 32)], users: 1, sends: 32, rounds: 94, ..alone() };
+    let hundred_caps = Plan { keyed: 4_096, caps: hundred, users: 320, ..alone() };
+    [
+        ("usual", "two caps, 10,000 users per batch, 128 shards", usual),
+        ("largest-call", "as many sends as a call may carry", largest_call),
+        ("long-history", "a user of up to 3,000 sends, a cap with a filter", long_history),
+        ("longest-history", "the same, 32 sends per batch", longest_history),
+        ("hundred-caps", "100 caps, half of them with a filter, users of 24 sends", hundred_caps),
+        // 63 KB, all of them asked for.
+        ("fullest-key", "128 users of 24 sends in one key", alone()),
+    ]
 }
 
 #[derive(Debug, Serialize)]
@@ -104,7 +70,9 @@ pub struct LongestCalls(Vec<CallTimes>);
 /// The duration of a case's calls in the latter half of its rounds, when histories are long.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct CallTimes {
-    case: Case,
+    case: &'static str,
+    #[serde(skip)]
+    says: &'static str,
     /// Calls in the first run.
     calls: usize,
     /// Half of a run's calls took no longer; of this and the next two, the median of the runs, in milliseconds.
@@ -131,53 +99,35 @@ pub struct Calls {
     /// Runs of each case; figures are their medians
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    output: Output,
 }
 
-impl Calls {
-    pub fn print(&self) -> Result<()> {
-        #[derive(Serialize)]
-        struct Judged {
-            calls: LongestCalls,
-            goals: Vec<Goal>,
-        }
-        impl fmt::Display for Judged {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                writeln!(f, "{}\n", self.calls)?;
-                self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-            }
-        }
-        let calls = measure(self.runs)?;
-        crate::print(&Judged { goals: Goal::of_calls(&calls).into(), calls }, self.output)
-    }
+pub fn run(calls: &Calls) -> Result<Found> {
+    let calls = measure(calls.runs)?;
+    let goals = Goal::of_calls(&calls);
+    let text = format!("{calls}\n\n{}", goals::lines(&goals));
+    Ok(Found { all: json!({"calls": calls, "goals": goals}), text })
 }
 
 pub fn measure(runs: u32) -> Result<LongestCalls> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let of_case = |case: Case| {
-        let runs = (0..runs).map(|_| runtime.block_on(run(case)).with_context(|| case.says()));
+    let of_case = |(case, says, plan): (&'static str, &'static str, Plan)| {
+        let runs = (0..runs).map(|_| runtime.block_on(run_once(&plan)).with_context(|| says));
         let runs = runs.collect::<Result<Vec<_>>>()?;
         let at = |share: f64| -> Vec<f64> { runs.iter().map(|times| quantile(times, share)).collect() };
-        Ok(CallTimes {
-            case,
-            calls: runs.first().map_or(0, Vec::len),
-            p50_ms: median(&at(0.5)),
-            p999_ms: median(&at(0.999)),
-            longest_ms: median(&at(1.0)),
-        })
+        let calls = runs.first().map_or(0, Vec::len);
+        let [p50_ms, p999_ms, longest_ms] = [0.5, 0.999, 1.0].map(|share| median(&at(share)));
+        Ok(CallTimes { case, says, calls, p50_ms, p999_ms, longest_ms })
     };
-    Case::ALL.into_iter().map(of_case).collect::<Result<_>>().map(LongestCalls)
+    cases().into_iter().map(of_case).collect::<Result<_>>().map(LongestCalls)
 }
 
 /// The milliseconds of one run's calls, ascending.
-async fn run(case: Case) -> Result<Vec<f64>> {
+async fn run_once(plan: &Plan) -> Result<Vec<f64>> {
     // Hashes stay packed, as large as a case needs them.
     let server = RedisServer::start(&["--hash-max-listpack-value", "1024"])?;
-    let Plan { shards, keyed, caps, users, sends, rounds } = case.plan();
+    let Plan { shards, keyed, ref caps, users, sends, rounds } = *plan;
     let mut store = Opened::new(&[server.url()], "weir", (keyed, shards), Time::default().plus(START_MS)).await?;
-    let cap_sets = [caps];
+    let cap_sets = [caps.clone()];
     let mut number = 0_u32;
     for round in 0..rounds {
         if round == rounds / 2 {
@@ -187,7 +137,7 @@ async fn run(case: Case) -> Result<Vec<f64>> {
         for user in 0..users {
             for send in 0..sends {
                 let channel = if (round + send) % 2 == 0 { "push" } else { "email" };
-                requests.push(store::request(user, number, channel));
+                requests.push(request(user, number, channel));
                 number += 1;
             }
         }
@@ -204,9 +154,9 @@ async fn run(case: Case) -> Result<Vec<f64>> {
 impl fmt::Display for LongestCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["script calls, alone on their server", "calls", "p50, ms", "p99.9, ms", "longest, ms"];
-        let row = |CallTimes { case, calls, p50_ms, p999_ms, longest_ms }: &CallTimes| {
+        let row = |CallTimes { says, calls, p50_ms, p999_ms, longest_ms, .. }: &CallTimes| {
             let ms = |value: &f64| format!("{value:.2}");
-            [case.says().to_owned(), calls.to_string(), ms(p50_ms), ms(p999_ms), ms(longest_ms)]
+            [(*says).to_owned(), calls.to_string(), ms(p50_ms), ms(p999_ms), ms(longest_ms)]
         };
         write!(f, "{}", table(head, self.0.iter().map(row)))
     }

@@ -3,16 +3,16 @@
 //! A machine changes its speed by more than most changes gain, so the two drain the same backlog one right after the
 //! other, in an order that changes from round to round, and figures are ratios of the two in one round.
 
-use std::{fmt, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{
     Settings,
-    machine::Machine,
-    report::{Ratio, median, table},
+    report::{Found, Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
 };
@@ -35,15 +35,6 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    compare: Compare,
-    this: Vec<Capped>,
-    other: Vec<Capped>,
-    figures: Vec<Figure>,
-}
-
 /// A figure of both, medians, and this build's over the other's.
 #[derive(Debug, Serialize)]
 struct Figure {
@@ -53,16 +44,14 @@ struct Figure {
     ratio: Ratio,
 }
 
-pub fn run(compare: &Compare) -> Result<Report> {
+pub fn run(compare: &Compare) -> Result<Found> {
     let Settings { rounds, intents, .. } = compare.settings;
     let this = Program::this();
     let other = Program {
         binary: compare.other.clone().unwrap_or_else(|| this.binary.clone()),
         env: compare.variables.clone(),
     };
-    eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents");
     let servers = Servers::start(&compare.settings, compare.settings.workload())?;
-    let machine = Machine::look(&servers)?;
     let drain = |program: &Program| Ok::<_, anyhow::Error>(rounds::weir(&servers, program, |_| Ok(()))?.capped);
     eprintln!("a drain to warm up");
     drain(&this)?;
@@ -78,7 +67,14 @@ pub fn run(compare: &Compare) -> Result<Report> {
         }
     }
     let figures = figures(&ours, &others);
-    Ok(Report { machine, compare: compare.clone(), this: ours, other: others, figures })
+    let row = |Figure { name, this, other, ratio }: &Figure| {
+        [(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]
+    };
+    let table = table(["", "this", "other", "this : other"], figures.iter().map(row));
+    let text = format!("{}; {rounds} rounds of {intents} intents\n\n{table}", servers.machine.brief());
+    let all =
+        json!({"machine": servers.machine, "compare": compare, "this": ours, "other": others, "figures": figures});
+    Ok(Found { all, text })
 }
 
 type Of = fn(&Capped) -> f64;
@@ -95,15 +91,4 @@ fn figures(ours: &[Capped], others: &[Capped]) -> Vec<Figure> {
         Figure { name, this: median(&this), other: median(&other), ratio: Ratio::of(&this, &other) }
     };
     of.map(figure).into()
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { rounds, intents, .. } = self.compare.settings;
-        writeln!(f, "{}; {rounds} rounds of {intents} intents\n", self.machine.brief())?;
-        let row = |Figure { name, this, other, ratio }: &Figure| {
-            [(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]
-        };
-        write!(f, "{}", table(["", "this", "other", "this : other"], self.figures.iter().map(row)))
-    }
 }

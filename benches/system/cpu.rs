@@ -3,42 +3,30 @@
 //! Lean intents (some 110 bytes) for many users in no order: the load where everything but the body costs most. weir drains them under
 //! two caps per segment, once with and once without a channel filter, and the published way drains them beside it.
 
-use std::fmt;
-
 use anyhow::{Context, Result};
 use clap::Args;
+use comfy_table::Table;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{
-    Output, Settings,
+    Settings,
     bare_loop::Kind,
-    goals::{Goal, Wanted},
-    machine::Machine,
-    report::{Ratio, median, table},
+    goals::{self, Goal, Wanted},
+    report::{Found, Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
     workload::{Caps, Payload, Workload},
 };
 
-/// All CPU that an intent takes
 #[derive(Debug, Clone, Args, Serialize)]
+#[command(
+    mut_arg("intents", |intents| intents.default_value("1000000")),
+    mut_arg("users", |users| users.default_value("200000").help("Users they are for, picked evenly")),
+)]
 pub struct Cpu {
-    /// Rounds; figures are their medians
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
-    rounds: u32,
-    /// Intents in the backlog
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(50_000..=20_000_000))]
-    intents: u32,
-    /// Users they are for, picked evenly
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
-    users: u32,
-    /// Lanes of the worker and of the published way
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    lanes: u16,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 /// One round: three drains of the same intents.
@@ -49,22 +37,12 @@ struct Round {
     zset: Capped,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    cpu: Cpu,
-    goals: Vec<Goal>,
-    rounds: Vec<Round>,
-}
-
-pub fn run(cpu: &Cpu) -> Result<Report> {
-    let Cpu { rounds, intents, users, lanes, .. } = *cpu;
-    let settings = Settings { rounds, intents, users: Some(users), lanes, ..Settings::defaults() };
+pub fn run(cpu: &Cpu) -> Result<Found> {
+    let settings = &cpu.settings;
+    let rounds = settings.rounds;
     let workload = Workload { payload: Payload::None, ..settings.workload() };
-    eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents twice");
-    let mut servers = Servers::start(&settings, workload)?;
-    let mut other = servers.publish(&settings, Workload { caps: Caps::ChannelFilter, ..workload })?;
-    let machine = Machine::look(&servers)?;
+    let mut servers = Servers::start(settings, workload)?;
+    let mut other = servers.publish(settings, Workload { caps: Caps::ChannelFilter, ..workload })?;
     let weir = |servers: &Servers| Ok::<_, anyhow::Error>(rounds::weir(servers, &Program::this(), |_| Ok(()))?.capped);
     eprintln!("a drain to warm up");
     weir(&servers)?;
@@ -78,7 +56,14 @@ pub fn run(cpu: &Cpu) -> Result<Report> {
         other = servers.turn_to(other);
         all.push(Round { filter, no_filter, zset });
     }
-    Ok(Report { machine, cpu: cpu.clone(), goals: goals(&all), rounds: all })
+    let (goals, Workload { intents, users, .. }) = (goals(&all), workload);
+    let text = format!(
+        "{}; {rounds} rounds of {intents} intents for {users} users\n\n{}\n{}",
+        servers.machine.brief(),
+        ways(&all),
+        goals::lines(&goals)
+    );
+    Ok(Found { all: json!({"machine": servers.machine, "cpu": cpu, "goals": goals, "rounds": all}), text })
 }
 
 type Way = fn(&Round) -> &Capped;
@@ -88,60 +73,38 @@ fn total(capped: &Capped) -> f64 {
     capped.drained.cpu_us + capped.redis.cpu_us + capped.drained.broker_cpu_us
 }
 
-fn goals(rounds: &[Round]) -> Vec<Goal> {
+fn goals(rounds: &[Round]) -> [Goal; 3] {
     let all = |of: fn(&Round) -> f64| rounds.iter().map(of).collect::<Vec<_>>();
-    let [filter, no_filter, zset] = [
-        all(|round| round.filter.redis.cpu_us),
-        all(|round| round.no_filter.redis.cpu_us),
-        all(|round| round.zset.redis.cpu_us),
-    ];
-    vec![
-        Goal::of(
-            9,
-            "all CPU per intent, one cap of two with a filter, us",
-            Wanted::AtMost(10.0),
-            median(&all(|round| total(&round.filter))),
-        ),
-        Goal::of(
-            9,
-            "Redis CPU with a filter, of that without",
-            Wanted::AtMost(1.25),
-            Ratio::of(&filter, &no_filter).median,
-        ),
-        Goal::of(
-            2,
-            "Redis CPU per decision, of the ZSET script's",
-            Wanted::AtMost(0.20),
-            Ratio::of(&no_filter, &zset).median,
-        ),
+    let no_filter = all(|round| round.no_filter.redis.cpu_us);
+    let together = median(&all(|round| total(&round.filter)));
+    let filter = Ratio::of(&all(|round| round.filter.redis.cpu_us), &no_filter).median;
+    let redis = Ratio::of(&no_filter, &all(|round| round.zset.redis.cpu_us)).median;
+    [
+        Goal::of(9, "all CPU per intent, one cap of two with a filter, us", Wanted::AtMost(10.0), together),
+        Goal::of(9, "Redis CPU with a filter, of that without", Wanted::AtMost(1.25), filter),
+        Goal::of(2, "Redis CPU per decision, of the ZSET script's", Wanted::AtMost(0.20), redis),
     ]
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cpu { rounds, intents, users, .. } = self.cpu;
-        writeln!(f, "{}; {rounds} rounds of {intents} intents for {users} users\n", self.machine.brief())?;
-        let head = ["CPU, us per intent", "worker", "Redis", "broker", "together", "intents/s"];
-        let rows: [(&str, Way); 3] = [
-            ("weir, a cap with a filter", |round| &round.filter),
-            ("weir, no filter", |round| &round.no_filter),
-            ("the published way", |round| &round.zset),
-        ];
-        let row = |(name, way): (&str, Way)| {
-            let of = |figure: fn(&Capped) -> f64| {
-                median(&self.rounds.iter().map(|round| figure(way(round))).collect::<Vec<_>>())
-            };
-            let us = |figure| format!("{:.2}", of(figure));
-            [
-                name.to_owned(),
-                us(|capped| capped.drained.cpu_us),
-                us(|capped| capped.redis.cpu_us),
-                us(|capped| capped.drained.broker_cpu_us),
-                us(total),
-                format!("{:.0}", of(|capped| capped.drained.intents_per_s)),
-            ]
-        };
-        writeln!(f, "{}", table(head, rows.map(row)))?;
-        self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-    }
+fn ways(rounds: &[Round]) -> Table {
+    let head = ["CPU, us per intent", "worker", "Redis", "broker", "together", "intents/s"];
+    let rows: [(&str, Way); 3] = [
+        ("weir, a cap with a filter", |round| &round.filter),
+        ("weir, no filter", |round| &round.no_filter),
+        ("the published way", |round| &round.zset),
+    ];
+    let row = |(name, way): (&str, Way)| {
+        let of =
+            |figure: fn(&Capped) -> f64| median(&rounds.iter().map(|round| figure(way(round))).collect::<Vec<_>>());
+        let us = |figure| format!("{:.2}", of(figure));
+        [
+            name.to_owned(),
+            us(|capped| capped.drained.cpu_us),
+            us(|capped| capped.redis.cpu_us),
+            us(|capped| capped.drained.broker_cpu_us),
+            us(total),
+            format!("{:.0}", of(|capped| capped.drained.intents_per_s)),
+        ]
+    };
+    table(head, rows.map(row))
 }

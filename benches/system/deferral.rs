@@ -5,24 +5,21 @@
 //! are as large as they get, and defers the former to one minute. Its memory is looked at with the first of them deferred, and with
 //! all. When the minute begins, the lane of what is due decides them.
 
-use std::{
-    fmt,
-    path::Path,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
-use testkit::{wait_for, worker::Worker};
+use serde_json::json;
+use testkit::wait_for;
 
 use crate::{
-    Output, Settings,
+    Settings,
     drain::{self, DEADLINE, Progress, Window, resident_mib},
-    goals::{Goal, Wanted},
+    goals::{self, Goal, Wanted},
     machine::Machine,
-    report::table,
-    servers::{Run, Servers, WEIR},
+    report::{Found, table},
+    servers::Servers,
     workload::Workload,
 };
 
@@ -35,19 +32,14 @@ const WARM_UP: u32 = 200_000;
 /// How many are deferred, at the least, when memory is looked at first.
 const FIRST: i64 = 10_000;
 
-/// What it costs to defer an intent, and how fast deferred intents come back
 #[derive(Debug, Clone, Args, Serialize)]
+#[command(mut_arg("intents", |intents| intents.default_value("1000000")))]
 pub struct Deferral {
-    /// Intents
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(50_000..=20_000_000))]
-    intents: u32,
+    #[command(flatten)]
+    settings: Settings,
     /// Partitions of a bucket
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     shares: u16,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -63,46 +55,32 @@ impl<T> From<Window<T>> for Drained {
     }
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    deferral: Deferral,
-    goals: Vec<Goal>,
-    fresh: Drained,
-    deferred: Drained,
-    released: Drained,
-    /// How many intents were deferred when the worker's memory was looked at, and what it had resident, in MiB.
-    resident_mib: [(i64, f64); 2],
-}
-
 /// Runs it.
 ///
 /// # Errors
 /// Something breaks, or the machine is too slow for the minute that the intents are due in.
-pub fn run(deferral: &Deferral) -> Result<Report> {
-    let Deferral { intents, shares, .. } = *deferral;
-    let settings = Settings { intents, ..Settings::defaults() };
-    let workload = settings.workload();
-    eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents");
-    let mut servers = Servers::start(&settings, workload)?;
+pub fn run(deferral: &Deferral) -> Result<Found> {
+    let Deferral { settings, shares } = deferral;
+    let (intents, workload) = (settings.intents, settings.workload());
+    let mut servers = Servers::start(settings, workload)?;
     for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
         let kept = [("retention.ms", "424800000")];
-        servers.kafka.client().create_topic_with(&format!("later-{ring}"), buckets * i32::from(shares), &kept)?;
+        servers.kafka.client().create_topic_with(&format!("later-{ring}"), buckets * i32::from(*shares), &kept)?;
     }
-    let machine = Machine::look(&servers)?;
+    let defers = |config: String| config.replace("[kafka]", "[kafka]\ndeferred = \"later\"");
     eprintln!("intents that may be sent at once");
-    let (mut process, run) = start(&servers, "fresh")?;
+    let (run, mut process) = servers.weir("fresh", defers)?;
     let fresh = Drained::from(drain::watch(&servers, &run, &mut process, || Ok(()))?);
     drain::end(process)?;
 
     // All of one minute, in the running hour, and not before all of them can be deferred.
     let due_ms = due_ms(intents);
     let others = Workload { intents: WARM_UP, seed: workload.seed.wrapping_add(1), ..workload };
-    let many = servers.publish(&settings, others)?;
+    let many = servers.publish(settings, others)?;
     servers.publish_behind(&many, Workload { not_before_ms: Some(due_ms), ..workload })?;
     eprintln!("intents that are deferred");
     servers.turn_to(many);
-    let (mut process, run) = start(&servers, "deferred")?;
+    let (run, mut process) = servers.weir("deferred", defers)?;
     let minutes = Progress::of_topic(&servers, &format!("{}-later", run.group), "later-minutes")?;
     let progress = Progress::of(&servers, &run.group)?;
     let (warm, all) = (i64::from(WARM_UP), i64::from(intents));
@@ -119,31 +97,47 @@ pub fn run(deferral: &Deferral) -> Result<Report> {
     began.context("nothing has come back")?;
     let released = drain::watch_progress(&servers, &minutes, (0, all), &mut process, || Ok(()))?;
     drain::end(process)?;
-    let released = Drained::from(released);
-    let goals = vec![
-        Goal::of(11, "CPU of a deferral, of an approval's", Wanted::AtMost(1.3), deferred.cpu_us / fresh.cpu_us),
-        Goal::of(
-            11,
-            "deferred intents per second, of fresh ones",
-            Wanted::AtLeast(0.8),
-            released.intents_per_s / fresh.intents_per_s,
-        ),
-        Goal::of(
-            11,
-            "memory with all deferred, of that with the first 10,000",
-            Wanted::AtMost(1.05),
-            with_all_mib / with_first_mib,
-        ),
-    ];
-    let resident_mib = [(first, with_first_mib), (all, with_all_mib)];
-    Ok(Report { machine, deferral: deferral.clone(), goals, fresh, deferred, released, resident_mib })
+    let drains = [fresh, deferred, Drained::from(released)];
+    Ok(found(&servers.machine, deferral, drains, [(first, with_first_mib), (all, with_all_mib)]))
 }
 
-fn start(servers: &Servers, name: &str) -> Result<(Worker, Run)> {
-    let mut run = servers.run(name)?;
-    run.config = run.config.replace("[kafka]", "[kafka]\ndeferred = \"later\"");
-    servers.create_keyspace(&run, WEIR)?;
-    Ok((Worker::run(Path::new(WEIR), &run.config)?, run))
+/// `resident_mib`: how many intents were deferred when the worker's memory was looked at, and what it had resident, in MiB.
+fn found(machine: &Machine, deferral: &Deferral, drains: [Drained; 3], resident_mib: [(i64, f64); 2]) -> Found {
+    let Deferral { settings: Settings { intents, .. }, shares } = deferral;
+    let [fresh, deferred, released] = drains;
+    let [(first, with_first), (all, with_all)] = resident_mib;
+    let cpu = deferred.cpu_us / fresh.cpu_us;
+    let (rate, memory) = (released.intents_per_s / fresh.intents_per_s, with_all / with_first);
+    let goals = [
+        Goal::of(11, "CPU of a deferral, of an approval's", Wanted::AtMost(1.3), cpu),
+        Goal::of(11, "deferred intents per second, of fresh ones", Wanted::AtLeast(0.8), rate),
+        Goal::of(11, "memory with all deferred, of that with the first 10,000", Wanted::AtMost(1.05), memory),
+    ];
+    let rows = [
+        ("intents that may be sent at once", fresh),
+        ("the same, deferred", deferred),
+        ("the same, when they are due", released),
+    ];
+    let rows = rows.map(|(name, Drained { intents_per_s, cpu_us })| {
+        [name.to_owned(), format!("{intents_per_s:.0}"), format!("{cpu_us:.2}")]
+    });
+    let text = format!(
+        "{}; {intents} intents, {shares} partition(s) a bucket\n\n{}\n\
+         resident with {first} deferred: {with_first:.0} MiB, with {all}: {with_all:.0} MiB\n\n{}",
+        machine.brief(),
+        table(["one lane", "intents/s", "worker CPU, us per intent"], rows),
+        goals::lines(&goals)
+    );
+    let all = json!({
+        "machine": machine,
+        "deferral": deferral,
+        "goals": goals,
+        "fresh": fresh,
+        "deferred": deferred,
+        "released": released,
+        "resident_mib": resident_mib,
+    });
+    Found { all, text }
 }
 
 /// The minute that all are due in.
@@ -158,23 +152,4 @@ fn due_ms(intents: u32) -> i64 {
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Deferral { intents, shares, .. } = self.deferral;
-        writeln!(f, "{}; {intents} intents, {shares} partition(s) a bucket\n", self.machine.brief())?;
-        let rows = [
-            ("intents that may be sent at once", self.fresh),
-            ("the same, deferred", self.deferred),
-            ("the same, when they are due", self.released),
-        ];
-        let rows = rows.map(|(name, Drained { intents_per_s, cpu_us })| {
-            [name.to_owned(), format!("{intents_per_s:.0}"), format!("{cpu_us:.2}")]
-        });
-        writeln!(f, "{}", table(["one lane", "intents/s", "worker CPU, us per intent"], rows))?;
-        let [(first, with_first), (all, with_all)] = self.resident_mib;
-        writeln!(f, "resident with {first} deferred: {with_first:.0} MiB, with {all}: {with_all:.0} MiB\n")?;
-        self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-    }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use procfs::process::Process;
 use rdkafka::{Offset, TopicPartitionList, consumer::Consumer};
 use testkit::{kafka::BoundedConsumer, wait_for, worker::Worker};
 
@@ -87,31 +88,22 @@ pub fn end(mut process: Worker) -> Result<()> {
 
 /// The most memory that a process has had resident since its start, in MiB.
 pub fn peak_resident_mib(pid: i32) -> Result<f64> {
-    status_mib(pid, "VmHWM:")
+    mib(Process::new(pid)?.status()?.vmhwm)
 }
 
 /// The memory that a process has resident now, in MiB.
 pub fn resident_mib(pid: i32) -> Result<f64> {
-    status_mib(pid, "VmRSS:")
+    mib(Process::new(pid)?.status()?.vmrss)
 }
 
-fn status_mib(pid: i32, name: &str) -> Result<f64> {
-    let path = format!("/proc/{pid}/status");
-    let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let line =
-        status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("a status without {name}"))?;
-    let kib: f64 = line.trim().trim_end_matches("kB").trim_end().parse()?;
-    Ok(kib / 1024.0)
+fn mib(kib: Option<u64>) -> Result<f64> {
+    Ok(kib.context("a process that has ended has no memory")? as f64 / 1024.0)
 }
 
 /// CPU that a process has used since its start, in microseconds.
 pub fn cpu_us(pid: i32) -> Result<f64> {
-    let path = format!("/proc/{pid}/stat");
-    let stat = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The name, in parentheses, may hold anything. utime and stime are fields 14 and 15; the one behind it is 3.
-    let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path} is {stat:?}"))?;
-    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>).collect::<Result<Vec<_>, _>>()?;
-    Ok(ticks.iter().sum::<f64>() * TICK_US)
+    let stat = Process::new(pid)?.stat()?;
+    Ok((stat.utime + stat.stime) as f64 * TICK_US)
 }
 
 /// A kept connection: a new one per question would take CPU from the measured processes.

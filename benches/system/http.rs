@@ -5,24 +5,23 @@
 //! a slow one before it is not counted as quick.
 
 use std::{
-    fmt,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
-    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use comfy_table::Table;
 use serde::Serialize;
+use serde_json::json;
 use testkit::{http, wait_for, worker::Worker};
 
 use crate::{
     Settings, drain,
-    machine::Machine,
-    report::quantile,
-    servers::{Run, Servers, WEIR},
+    report::{Found, quantile, table},
+    servers::{Run, Servers},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,18 +66,9 @@ struct Round {
     idle: Asked,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    load: Load,
-    rounds: Vec<Round>,
-}
-
-pub fn run(load: &Load) -> Result<Report> {
+pub fn run(load: &Load) -> Result<Found> {
     let workload = load.settings.workload();
-    eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", workload.intents);
     let servers = Servers::start(&load.settings, workload)?;
-    let machine = Machine::look(&servers)?;
     eprintln!("a round to warm up");
     alone(&servers)?;
     let rounds = (1..=load.settings.rounds).map(|number| {
@@ -87,17 +77,21 @@ pub fn run(load: &Load) -> Result<Report> {
         let (beside_per_s, working, idle) = beside(&servers, load)?;
         Ok(Round { alone_per_s, beside_per_s, working, idle })
     });
-    Ok(Report { machine, rounds: rounds.collect::<Result<_>>()?, load: load.clone() })
+    let rounds = rounds.collect::<Result<Vec<_>>>()?;
+    let (lanes, Load { requests, connections, .. }) = (load.settings.lane_count(), load);
+    let text = format!(
+        "{}\nload: {} intents, {lanes} lane(s); {requests} requests/s over {connections} connections\n\n{}",
+        servers.machine,
+        workload.intents,
+        rows(&rounds)
+    );
+    Ok(Found { all: json!({"machine": servers.machine, "load": load, "rounds": rounds}), text })
 }
 
 fn start(servers: &Servers) -> Result<(Run, Worker)> {
     servers.flush_redis()?;
-    let mut run = servers.run("http")?;
     // All requests come from one address.
-    run.config += "rate = 0\n";
-    servers.create_keyspace(&run, WEIR)?;
-    let process = Worker::run(Path::new(WEIR), &run.config)?;
-    Ok((run, process))
+    servers.weir("http", |config| config + "rate = 0\n")
 }
 
 fn alone(servers: &Servers) -> Result<f64> {
@@ -197,37 +191,33 @@ fn status(reader: &mut BufReader<TcpStream>) -> Result<u16> {
     Ok(status)
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, load, rounds } = self;
-        writeln!(f, "{machine}")?;
-        writeln!(
-            f,
-            "load: {} intents, {} lane(s); {} requests/s over {} connections\n",
-            load.settings.intents,
-            load.settings.lane_count(),
-            load.requests,
-            load.connections
-        )?;
-        writeln!(
-            f,
-            "| round | intents/s alone | with requests | ratio | requests | p50, ms | p99, ms | largest, ms | lanes idle: p50, ms | p99, ms |"
-        )?;
-        writeln!(f, "|---|---|---|---|---|---|---|---|---|---|")?;
-        for (number, round) in (1..).zip(rounds) {
-            let Round { alone_per_s, beside_per_s, working, idle } = round;
-            writeln!(
-                f,
-                "| {number} | {alone_per_s:.0} | {beside_per_s:.0} | {:.2} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} |",
-                beside_per_s / alone_per_s,
-                working.requests,
-                working.p50_ms,
-                working.p99_ms,
-                working.largest_ms,
-                idle.p50_ms,
-                idle.p99_ms
-            )?;
-        }
-        Ok(())
-    }
+fn rows(rounds: &[Round]) -> Table {
+    let head = [
+        "round",
+        "intents/s alone",
+        "with requests",
+        "ratio",
+        "requests",
+        "p50, ms",
+        "p99, ms",
+        "largest, ms",
+        "lanes idle: p50, ms",
+        "p99, ms",
+    ];
+    let row = |(number, Round { alone_per_s, beside_per_s, working, idle }): (i32, &Round)| {
+        let ms = |ms: f64| format!("{ms:.1}");
+        [
+            number.to_string(),
+            format!("{alone_per_s:.0}"),
+            format!("{beside_per_s:.0}"),
+            format!("{:.2}", beside_per_s / alone_per_s),
+            working.requests.to_string(),
+            ms(working.p50_ms),
+            ms(working.p99_ms),
+            ms(working.largest_ms),
+            ms(idle.p50_ms),
+            ms(idle.p99_ms),
+        ]
+    };
+    table(head, (1..).zip(rounds).map(row))
 }

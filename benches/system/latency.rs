@@ -7,7 +7,6 @@
 //! keyspace of its own.
 
 use std::{
-    fmt,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -19,14 +18,10 @@ use clap::Args;
 use rdkafka::{
     Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
-    producer::{BaseProducer, BaseRecord, Producer},
 };
 use serde::Serialize;
-use testkit::{
-    kafka::{BoundedConsumer, Record},
-    unique, wait_for,
-    worker::Worker,
-};
+use serde_json::json;
+use testkit::{kafka::BoundedConsumer, unique, wait_for, worker::Worker};
 use weir_core::ports::Clock;
 use weir_worker::clock::SystemClock;
 
@@ -34,11 +29,10 @@ use crate::{
     Settings,
     bare_loop::Kind,
     drain::{self, cpu_us},
-    machine::Machine,
-    report::{median, quantile, table},
+    report::{Found, median, quantile, table},
     rounds,
     servers::{OUTPUTS, Run, Servers, WEIR},
-    workload::Workload,
+    workload::{Workload, id},
 };
 
 /// How long a start, and the last intents, may take.
@@ -97,20 +91,9 @@ struct Case {
     broker_cpu_us: f64,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    load: Load,
-    /// The medians of the rounds.
-    cases: Vec<Case>,
-    rounds: Vec<Case>,
-}
-
 /// Fails also where not every intent comes out once.
-pub fn run(load: &Load) -> Result<Report> {
-    eprintln!("starting Kafka and a Redis Cluster");
+pub fn run(load: &Load) -> Result<Found> {
     let mut servers = Servers::start_as_shipped(&load.settings, load.settings.workload())?;
-    let machine = Machine::look(&servers)?;
     warm_up(&mut servers, load)?;
     let mut rounds = Vec::new();
     for round in 1..=load.settings.rounds {
@@ -139,7 +122,9 @@ pub fn run(load: &Load) -> Result<Report> {
             }
         }
     }
-    Ok(Report { machine, load: load.clone(), cases, rounds })
+    let text = format!("{}\n{}", servers.machine, text(load, &cases));
+    // The cases are the medians of the rounds.
+    Ok(Found { all: json!({"machine": servers.machine, "load": load, "cases": cases, "rounds": rounds}), text })
 }
 
 impl Case {
@@ -162,9 +147,7 @@ impl Case {
 /// Drains the backlog, and then runs one case and discards its figures.
 fn warm_up(servers: &mut Servers, load: &Load) -> Result<()> {
     eprintln!("a drain and {} s of intents to warm up", load.warm_up_seconds);
-    let run = servers.run("warm")?;
-    servers.create_keyspace(&run, WEIR)?;
-    let mut process = Worker::run(Path::new(WEIR), &run.config)?;
+    let (run, mut process) = servers.weir("warm", |config| config)?;
     drain::watch(servers, &run, &mut process, || Ok(()))?;
     drain::end(process)?;
     let (Some(rate), Some(interval_ms)) = (load.rates.iter().max(), load.intervals_ms.iter().min()) else {
@@ -197,7 +180,7 @@ fn case(servers: &mut Servers, load: &Load, (rate, interval_ms): (u32, u32), bet
     wait_joined(servers, &run)?;
     let broker = servers.kafka.pid(0)?;
     let cpu = || Ok::<_, anyhow::Error>((cpu_us(process.pid())?, cpu_us(broker)?));
-    let pace = BatchTimer::of(load, servers, rate);
+    let pace = Pace::of(load, servers, rate);
     let before = cpu()?;
     let seen = paced(servers, &pace, &intents, &outputs)?;
     let after = cpu()?;
@@ -240,13 +223,13 @@ fn wait_joined(servers: &Servers, run: &Run) -> Result<()> {
 }
 
 /// What is published, and when.
-struct BatchTimer {
+struct Pace {
     workload: Workload,
     partitions: i32,
     rate: u32,
 }
 
-impl BatchTimer {
+impl Pace {
     fn of(load: &Load, servers: &Servers, rate: u32) -> Self {
         let seconds = load.seconds + u32::try_from(WARM_UP.as_secs()).unwrap_or(u32::MAX);
         Self {
@@ -268,12 +251,12 @@ impl BatchTimer {
 }
 
 /// Publishes and reads back; the milliseconds that each took, in the order of publishing.
-fn paced(servers: &Servers, pace: &BatchTimer, intents: &str, outputs: &[String]) -> Result<Vec<f64>> {
-    let reader = Reader::of(servers, outputs)?;
+fn paced(servers: &Servers, pace: &Pace, intents: &str, outputs: &[String]) -> Result<Vec<f64>> {
+    let consumer = reader(servers, outputs)?;
     let began = Instant::now();
     let gone = AtomicBool::new(false);
     let arrived = thread::scope(|scope| {
-        let reading = scope.spawn(|| reader.read(pace, began, &gone));
+        let reading = scope.spawn(|| read(&consumer, pace, began, &gone));
         let published = publish(servers, pace, intents, began);
         gone.store(true, Ordering::Relaxed);
         let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -283,142 +266,115 @@ fn paced(servers: &Servers, pace: &BatchTimer, intents: &str, outputs: &[String]
     Ok(times.collect())
 }
 
-fn publish(servers: &Servers, pace: &BatchTimer, intents: &str, began: Instant) -> Result<()> {
-    let mut config = servers.kafka.client().config();
-    config.set("partitioner", "murmur2_random").set("enable.idempotence", "true");
-    let producer: BaseProducer = config.set("delivery.report.only.error", "true").create()?;
-    producer.client().fetch_metadata(Some(intents), PATIENCE)?;
+fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Result<()> {
+    let publisher = servers.kafka.client().publisher(intents)?;
     // From the clock by which they are due to that of the record.
     let began_at_ms = SystemClock.now().millis() - i64::try_from(began.elapsed().as_millis())?;
-    for (number, intent) in pace.workload.intents().enumerate() {
+    for (number, intent) in pace.workload.records(pace.partitions).enumerate() {
         let due = pace.due(number);
         while began.elapsed() < due {
-            producer.poll(Duration::ZERO);
+            publisher.serve(Instant::now());
             thread::park_timeout(TICK.min(due.saturating_sub(began.elapsed())));
         }
-        let Record { key, value, partition, .. } = intent.record(pace.partitions);
-        let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
         let at_ms = began_at_ms + i64::try_from(due.as_millis())?;
-        let record = BaseRecord { partition, ..BaseRecord::to(intents).key(&key).payload(&value).timestamp(at_ms) };
-        producer.send(record).map_err(|(error, _)| error).context("an intent is not taken")?;
+        publisher.send(&intent.timestamp_ms(at_ms))?;
     }
-    producer.flush(PATIENCE).context("not all intents were published")
+    publisher.finish()
 }
 
-struct Reader {
-    consumer: BoundedConsumer,
-}
-
-impl Reader {
-    fn of(servers: &Servers, outputs: &[String]) -> Result<Self> {
-        let client = servers.kafka.client();
-        let mut config = client.config();
-        config
-            .set("group.id", unique("reader"))
-            .set("enable.auto.commit", "false")
-            .set("isolation.level", "read_committed");
-        let consumer: BoundedConsumer = config.set("fetch.wait.max.ms", "100").create()?;
-        let mut partitions = TopicPartitionList::new();
-        for topic in outputs {
-            for partition in 0..client.partitions(topic)? {
-                partitions.add_partition_offset(topic, partition, Offset::Beginning)?;
-            }
+/// Reads all that comes out to these topics.
+fn reader(servers: &Servers, outputs: &[String]) -> Result<BoundedConsumer> {
+    let client = servers.kafka.client();
+    let mut config = client.config();
+    config
+        .set("group.id", unique("reader"))
+        .set("enable.auto.commit", "false")
+        .set("isolation.level", "read_committed");
+    let consumer: BoundedConsumer = config.set("fetch.wait.max.ms", "100").create()?;
+    let mut partitions = TopicPartitionList::new();
+    for topic in outputs {
+        for partition in 0..client.partitions(topic)? {
+            partitions.add_partition_offset(topic, partition, Offset::Beginning)?;
         }
-        consumer.assign(&partitions)?;
-        Ok(Self { consumer })
     }
-
-    /// When each came, from `began` on, in the order of publishing. It gives up some time after the last was published.
-    fn read(&self, pace: &BatchTimer, began: Instant, gone: &AtomicBool) -> Result<Vec<Duration>> {
-        let count = pace.workload.intents as usize;
-        let mark = pace.workload.intents().next().map(|intent| intent.id()).context("there are no intents")?;
-        let mark = &mark[..mark.len() - NUMBER_DIGITS];
-        let mut arrived: Vec<Option<Duration>> = vec![None; count];
-        let (mut seen, mut last_at) = (0, Instant::now());
-        while seen < count {
-            ensure!(
-                !gone.load(Ordering::Relaxed) || last_at.elapsed() < PATIENCE,
-                "{seen} of {count} intents came out, and then none for {PATIENCE:?}"
-            );
-            let Some(message) = self.consumer.poll(Duration::from_millis(100)) else { continue };
-            let message = message?;
-            let value = String::from_utf8_lossy(message.payload().unwrap_or_default());
-            let (_, rest) =
-                value.split_once(mark).with_context(|| format!("what came out is of no intent: {value}"))?;
-            let number: usize = rest.get(..NUMBER_DIGITS).unwrap_or_default().parse()?;
-            let place = arrived.get_mut(number).with_context(|| format!("nobody sent intent {number}"))?;
-            ensure!(place.replace(began.elapsed()).is_none(), "intent {number} came out twice");
-            (seen, last_at) = (seen + 1, Instant::now());
-        }
-        Ok(arrived.into_iter().flatten().collect())
-    }
+    consumer.assign(&partitions)?;
+    Ok(consumer)
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, load, cases, .. } = self;
-        writeln!(f, "{machine}")?;
-        let Settings { partitions, rounds, .. } = load.settings;
-        let lanes = load.settings.lane_count();
-        writeln!(
-            f,
-            "load: {} s per case and round after {WARM_UP:?} of warm-up, medians of {rounds} round(s), {partitions} partitions, \
-             {lanes} lane(s)\n",
-            load.seconds
-        )?;
-        let head = [
-            "intents/s",
-            "commit_interval, ms",
-            "",
-            "sent = seen",
-            "p50, ms",
-            "p99, ms",
-            "p99.9, ms",
-            "largest, ms",
-            "worker CPU, us per intent",
-            "broker CPU, us per intent",
-        ];
-        let row = |case: &Case| {
-            let ms = |value: f64| format!("{value:.1}");
-            [
-                case.per_s.to_string(),
-                case.commit_interval_ms.to_string(),
-                case.between.name().to_owned(),
-                case.sent.to_string(),
-                ms(case.p50_ms),
-                ms(case.p99_ms),
-                ms(case.p999_ms),
-                ms(case.largest_ms),
-                ms(case.worker_cpu_us),
-                ms(case.broker_cpu_us),
-            ]
-        };
-        writeln!(f, "{}\n", table(head, cases.iter().map(row)))?;
-        cases.chunks(2).try_for_each(|both| match both {
-            [bare, weir] => goal(f, bare, weir),
-            _ => Ok(()),
-        })
+/// When each came, from `began` on, in the order of publishing. It gives up some time after the last was published.
+fn read(consumer: &BoundedConsumer, pace: &Pace, began: Instant, gone: &AtomicBool) -> Result<Vec<Duration>> {
+    let count = pace.workload.intents as usize;
+    let mark = id(0);
+    let mark = &mark[..mark.len() - NUMBER_DIGITS];
+    let mut arrived: Vec<Option<Duration>> = vec![None; count];
+    let (mut seen, mut last_at) = (0, Instant::now());
+    while seen < count {
+        ensure!(
+            !gone.load(Ordering::Relaxed) || last_at.elapsed() < PATIENCE,
+            "{seen} of {count} intents came out, and then none for {PATIENCE:?}"
+        );
+        let Some(message) = consumer.poll(Duration::from_millis(100)) else { continue };
+        let message = message?;
+        let value = String::from_utf8_lossy(message.payload().unwrap_or_default());
+        let (_, rest) = value.split_once(mark).with_context(|| format!("what came out is of no intent: {value}"))?;
+        let number: usize = rest.get(..NUMBER_DIGITS).unwrap_or_default().parse()?;
+        let place = arrived.get_mut(number).with_context(|| format!("nobody sent intent {number}"))?;
+        ensure!(place.replace(began.elapsed()).is_none(), "intent {number} came out twice");
+        (seen, last_at) = (seen + 1, Instant::now());
     }
+    Ok(arrived.into_iter().flatten().collect())
 }
 
-/// What goal 5 says of a case, where it says something, and of the bare loop beside it.
-fn goal(f: &mut fmt::Formatter<'_>, bare: &Case, weir: &Case) -> fmt::Result {
-    let Case { per_s, commit_interval_ms, p99_ms, .. } = weir;
-    let Some((_, most)) = GOALS_MS.iter().find(|(interval, _)| interval == commit_interval_ms) else { return Ok(()) };
-    let verdict = if p99_ms <= most { "met" } else { "not met" };
-    writeln!(
-        f,
-        "goal 5: p99 at {per_s} intents/s and {commit_interval_ms} ms, ms: {p99_ms:.0}, wanted at most {most:.0}: {verdict}; \
-         the bare loop takes {:.0}",
-        bare.p99_ms
+fn text(load: &Load, cases: &[Case]) -> String {
+    let Settings { partitions, rounds, .. } = load.settings;
+    let (seconds, lanes) = (load.seconds, load.settings.lane_count());
+    let head = [
+        "intents/s",
+        "commit_interval, ms",
+        "",
+        "sent = seen",
+        "p50, ms",
+        "p99, ms",
+        "p99.9, ms",
+        "largest, ms",
+        "worker CPU, us per intent",
+        "broker CPU, us per intent",
+    ];
+    let row = |case: &Case| {
+        let ms = |value: f64| format!("{value:.1}");
+        [
+            case.per_s.to_string(),
+            case.commit_interval_ms.to_string(),
+            match case.between {
+                Between::BareLoop => "bare loop".to_owned(),
+                Between::Weir => "weir".to_owned(),
+            },
+            case.sent.to_string(),
+            ms(case.p50_ms),
+            ms(case.p99_ms),
+            ms(case.p999_ms),
+            ms(case.largest_ms),
+            ms(case.worker_cpu_us),
+            ms(case.broker_cpu_us),
+        ]
+    };
+    let goals = cases.chunks(2).filter_map(|both| if let [bare, weir] = both { goal(bare, weir) } else { None });
+    format!(
+        "load: {seconds} s per case and round after {WARM_UP:?} of warm-up, medians of {rounds} round(s), {partitions} partitions, \
+         {lanes} lane(s)\n\n{}\n\n{}",
+        table(head, cases.iter().map(row)),
+        goals.collect::<String>()
     )
 }
 
-impl Between {
-    fn name(self) -> &'static str {
-        match self {
-            Self::BareLoop => "bare loop",
-            Self::Weir => "weir",
-        }
-    }
+/// What goal 5 says of a case, where it says something, and of the bare loop beside it.
+fn goal(bare: &Case, weir: &Case) -> Option<String> {
+    let Case { per_s, commit_interval_ms, p99_ms, .. } = weir;
+    let (_, most) = GOALS_MS.iter().find(|(interval, _)| interval == commit_interval_ms)?;
+    let verdict = if p99_ms <= most { "met" } else { "not met" };
+    Some(format!(
+        "goal 5: p99 at {per_s} intents/s and {commit_interval_ms} ms, ms: {p99_ms:.0}, wanted at most {most:.0}: {verdict}; \
+         the bare loop takes {:.0}\n",
+        bare.p99_ms
+    ))
 }

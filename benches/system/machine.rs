@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use procfs::{CpuInfo, Current as _, LoadAverage, Meminfo};
 use serde::Serialize;
-use testkit::kafka::libs_folder;
+use testkit::{kafka::libs_folder, redis::RedisCluster};
 
-use crate::servers::{Servers, WEIR};
+use crate::servers::WEIR;
 
 /// What figures depend on besides weir.
 #[derive(Debug, Clone, Serialize)]
@@ -25,20 +26,18 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look(servers: &Servers) -> Result<Self> {
-        let memory_kib: u64 = field("/proc/meminfo", "MemTotal")?.trim_end_matches("kB").trim().parse()?;
-        let info: String = servers.redis.node(0).query(&["INFO", "server"])?;
-        let redis = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("unknown");
+    pub fn look(redis: &RedisCluster) -> Result<Self> {
+        let info: redis::InfoDict = redis.node(0).query(&["INFO", "server"])?;
         let (_, librdkafka) = rdkafka::util::get_rdkafka_version();
         Ok(Self {
-            cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|_| std::env::consts::ARCH.to_owned()),
+            cpu: CpuInfo::current()?.model_name(0).unwrap_or(std::env::consts::ARCH).to_owned(),
             cores: std::thread::available_parallelism()?.get(),
-            memory_mib: memory_kib / 1024,
-            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-            load: read("/proc/loadavg")?.split(' ').next().unwrap_or_default().to_owned(),
+            memory_mib: Meminfo::current()?.mem_total / (1024 * 1024),
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            load: format!("{:.2}", LoadAverage::current()?.one),
             weir: said(WEIR)?,
             kafka: broker_version()?,
-            redis: redis.to_owned(),
+            redis: info.get("redis_version").unwrap_or_else(|| "unknown".to_owned()),
             librdkafka,
         })
     }
@@ -55,17 +54,6 @@ impl fmt::Display for Machine {
         writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {load} at the start")?;
         write!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")
     }
-}
-
-fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
-}
-
-/// The value of `name : value` in a file of such lines.
-fn field(path: &str, name: &str) -> Result<String> {
-    let text = read(path)?;
-    let value = text.lines().filter_map(|line| line.split_once(':')).find(|(known, _)| known.trim() == name);
-    Ok(value.with_context(|| format!("{path} has no {name}"))?.1.trim().to_owned())
 }
 
 fn said(program: &str) -> Result<String> {

@@ -23,6 +23,7 @@ mod deferral;
 mod drain;
 mod goals;
 mod http;
+mod keyspace;
 mod latency;
 mod machine;
 mod memory;
@@ -47,8 +48,7 @@ use weir_core::basis::memory::{DEFAULT_BYTES, ReadsBeside, fitting};
 use weir_kafka::native::allocator;
 
 use crate::{
-    machine::Machine,
-    report::{Measured, Report},
+    report::{Found, Measured, Report},
     servers::Servers,
     sizes::Sizes,
     store::Size,
@@ -65,6 +65,9 @@ struct Cli {
     child: Option<Child>,
     #[command(flatten)]
     settings: Settings,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = Output::Table, global = true)]
+    output: Output,
     /// Given by cargo to every bench
     #[arg(long, hide = true, global = true)]
     bench: bool,
@@ -103,16 +106,6 @@ pub struct Settings {
     /// Seed of users and intents
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    output: Output,
-}
-
-#[derive(Debug, Parser)]
-struct Unsaid {
-    #[command(flatten)]
-    settings: Settings,
 }
 
 impl Settings {
@@ -128,10 +121,6 @@ impl Settings {
                 .min(fitting(DEFAULT_BYTES, ReadsBeside::default())),
             lanes => usize::from(lanes),
         }
-    }
-
-    fn defaults() -> Self {
-        Unsaid::parse_from(["bench"]).settings
     }
 }
 
@@ -183,47 +172,41 @@ enum Child {
 fn main() -> Result<()> {
     // As weir does.
     allocator::prepare();
-    let cli = Cli::parse();
-    match cli.child {
-        Some(Child::BareLoop { config, kind }) => bare_loop::run(&config, kind),
-        Some(Child::Http(load)) => print(&http::run(&load)?, load.settings.output),
-        Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, cpu.output),
-        Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, deferral.output),
-        Some(Child::Pressure(pressure)) => print(&pressure::run(&pressure)?, pressure.output),
-        Some(Child::Pace(plots)) => print(&pace::run(&plots)?, plots.output),
-        Some(Child::Budgets(budgets)) => print(&budgets::run(&budgets)?, budgets.output),
-        Some(Child::Calls(calls)) => calls.print(),
-        Some(Child::Latency(load)) => print(&latency::run(&load)?, load.settings.output),
-        Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output),
-        Some(Child::Memory(memory)) => print(&memory::run(&memory)?, memory.output),
-        Some(Child::Compare(compare)) => print(&compare::run(&compare)?, compare.settings.output),
-        None => run(cli.settings),
+    let Cli { child, settings, output, .. } = Cli::parse();
+    let found = match child {
+        Some(Child::BareLoop { config, kind }) => return bare_loop::run(&config, kind),
+        Some(Child::Http(load)) => http::run(&load)?,
+        Some(Child::Cpu(cpu)) => cpu::run(&cpu)?,
+        Some(Child::Deferral(deferral)) => deferral::run(&deferral)?,
+        Some(Child::Pressure(pressure)) => pressure::run(&pressure)?,
+        Some(Child::Pace(plots)) => pace::run(&plots)?,
+        Some(Child::Budgets(budgets)) => budgets::run(&budgets)?,
+        Some(Child::Calls(calls)) => calls::run(&calls)?,
+        Some(Child::Latency(load)) => latency::run(&load)?,
+        Some(Child::Scale(scale)) => scale::run(&scale)?,
+        Some(Child::Memory(memory)) => memory::run(&memory)?,
+        Some(Child::Compare(compare)) => compare::run(&compare)?,
+        None => run(settings)?,
+    };
+    match output {
+        Output::Table => println!("{}", found.text),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&found.all)?),
     }
+    Ok(())
 }
 
-fn run(settings: Settings) -> Result<()> {
+fn run(settings: Settings) -> Result<Found> {
     let workload = settings.workload();
     // Before anything else runs, since a clock times them.
     eprintln!("the longest script calls");
     let calls = calls::measure(settings.rounds)?;
-    eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", settings.intents);
     let servers = Servers::start(&settings, workload)?;
-    let machine = Machine::look(&servers)?;
     let rounds = rounds::all(&servers, settings.rounds)?;
     eprintln!("sizes of records");
     let sizes = Sizes::measure(&servers)?;
     eprintln!("the store alone");
     let size = Size { users: settings.store_users, batch: settings.batch, shards: settings.shards };
     let store = store::measure(&servers, size)?;
-    let output = settings.output;
-    let report = Report::new(machine, settings, workload, Measured { rounds, sizes, store, calls });
-    print(&report, output)
-}
-
-fn print(report: &(impl std::fmt::Display + serde::Serialize), output: Output) -> Result<()> {
-    match output {
-        Output::Table => println!("{report}"),
-        Output::Json => println!("{}", serde_json::to_string_pretty(report)?),
-    }
-    Ok(())
+    let report = Report::new(servers.machine, settings, workload, Measured { rounds, sizes, store, calls });
+    Ok(Found { all: serde_json::to_value(&report)?, text: report.to_string() })
 }

@@ -1,81 +1,49 @@
 //! The most memory that a long drain takes: `cargo xtask bench memory`.
 //!
-//! Intents are published in slices while the worker drains, a bounded number of bytes ahead of it, and what is drained is
+//! Intents are published in slices while the worker drains, a bounded number ahead of it, and what is drained is
 //! deleted from the topics, so that the broker's disk does not fill. The worker reads from a backlog all the time: its
 //! queues are bounded far below what is ahead of it. Its memory is looked at ten times per second.
 
 use std::{
-    fmt,
-    path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
-use testkit::{kafka::Publisher, wait_for, worker::Worker};
+use serde_json::json;
+use testkit::{wait_for, worker::Worker};
 
 use crate::{
-    Output, Settings,
+    Settings,
     drain::{self, DEADLINE, Progress, peak_resident_mib, resident_mib},
     goals::{Goal, Wanted},
-    machine::Machine,
-    report::table,
-    servers::{Run, Servers, WEIR},
-    workload::{Intent, Payload, Workload},
+    report::{Found, table},
+    servers::{Run, Servers},
+    workload::Workload,
 };
 
 /// Goal 8 for two lanes without segments; what the rest of a drain is bounded by, too.
 const GOAL_MIB: f64 = 250.0;
-/// How far intents are published ahead of the worker, in bytes: many times what its queues hold.
-const AHEAD_BYTES: u64 = 256 * 1024 * 1024;
-/// Intents ahead at most, however small.
-const MAX_AHEAD: u32 = 1_000_000;
-/// An intent without filler, in bytes.
-const PLAIN_BYTES: u32 = 260;
+/// How many intents are published ahead of the worker at most: many times what its queues hold.
+const AHEAD: u32 = 1_000_000;
+/// An intent, in bytes.
+const INTENT_BYTES: u32 = 260;
 const LOOK: Duration = Duration::from_millis(100);
 const ROWS: u32 = 10;
 /// Small files, so that what is deleted goes from the disk at the broker's next look.
 const TOPIC_SETTINGS: [(&str, &str); 2] = [("segment.bytes", "67108864"), ("file.delete.delay.ms", "1000")];
 
-/// The most memory that a long drain takes
 #[derive(Debug, Clone, Args, Serialize)]
+#[command(
+    mut_arg("intents", |intents| intents.default_value("2000000")),
+    mut_arg("lanes", |lanes| lanes.default_value("2")),
+)]
 pub struct Memory {
-    /// Intents in all
-    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(100_000..=100_000_000))]
-    intents: u32,
-    /// Bytes of intents in all, instead of their number: 10GB, 500MB
-    #[arg(long, value_parser = bytes, conflicts_with = "intents")]
-    bytes: Option<u64>,
-    /// Size of an intent when --bytes is given
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(300..=900_000), requires = "bytes")]
-    intent_bytes: u32,
-    /// Lanes of the worker
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
-    lanes: u16,
-    /// Partitions of each topic
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
-    partitions: i32,
-    /// Intents per batch and commit, at most
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    batch: u32,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
-}
-
-/// 10GB, 500MB, 1000000.
-fn bytes(text: &str) -> Result<u64, String> {
-    let (digits, factor) = match (text.strip_suffix("GB"), text.strip_suffix("MB")) {
-        (Some(digits), _) => (digits, 1_000_000_000),
-        (None, Some(digits)) => (digits, 1_000_000),
-        (None, None) => (text, 1),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("`{text}` is not a size; give 10GB or 500MB"))
+    #[command(flatten)]
+    settings: Settings,
 }
 
 /// What was seen until so many intents were committed, since the row before.
@@ -86,62 +54,29 @@ struct Row {
     intents_per_s: f64,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    memory: Memory,
-    intents: u32,
-    intent_bytes: u32,
-    rows: Vec<Row>,
-    /// VmHWM: the most that the process ever had resident.
-    peak_mib: f64,
-}
-
-impl Memory {
-    /// How many intents, and of how many bytes.
-    fn load(&self) -> Result<(u32, u32)> {
-        let Some(bytes) = self.bytes else { return Ok((self.intents, PLAIN_BYTES)) };
-        let intents = u32::try_from(bytes / u64::from(self.intent_bytes)).context("so many intents have no number")?;
-        ensure!(intents >= ROWS, "{bytes} bytes are too few intents of {} bytes", self.intent_bytes);
-        Ok((intents, self.intent_bytes))
-    }
-}
-
-pub fn run(memory: &Memory) -> Result<Report> {
-    let (intents, intent_bytes) = memory.load()?;
-    let filler = intent_bytes - PLAIN_BYTES;
-    let workload =
-        Workload { payload: Payload::Message(filler), segmented: 4, ..Workload::new(intents, (intents / 5).max(4), 1) };
-    let settings = Settings {
-        intents,
-        lanes: memory.lanes,
-        partitions: memory.partitions,
-        batch: memory.batch,
-        ..Settings::defaults()
-    };
-    eprintln!("starting Kafka and a Redis Cluster");
-    let servers = Servers::start_empty(&settings, workload)?;
+pub fn run(memory: &Memory) -> Result<Found> {
+    let workload = Workload { segmented: 4, ..memory.settings.workload() };
+    let servers = Servers::start_empty(&memory.settings, workload)?;
     let client = servers.kafka.client();
     for topic in servers.outputs().iter().map(String::as_str).chain([servers.intents()]) {
         client.configure_topic(topic, &TOPIC_SETTINGS)?;
     }
-    let machine = Machine::look(&servers)?;
-    let run = servers.run("memory")?;
-    servers.create_keyspace(&run, WEIR)?;
-    let mut process = Worker::run(Path::new(WEIR), &run.config)?;
+    let (run, mut process) = servers.weir("memory", |config| config)?;
     let most = AtomicU64::new(0);
     let done = AtomicBool::new(false);
     let rows = thread::scope(|scope| {
         let pid = process.pid();
         let (most, done) = (&most, &done);
         scope.spawn(move || look(pid, most, done));
-        let rows = feed(&servers, &run, &mut process, intent_bytes, most);
+        let rows = feed(&servers, &run, &mut process, most);
         done.store(true, Ordering::Relaxed);
         rows
     })?;
     let peak_mib = peak_resident_mib(process.pid())?;
     drain::end(process)?;
-    Ok(Report { machine, memory: memory.clone(), intents, intent_bytes, rows, peak_mib })
+    let text = format!("{}\n{}", servers.machine, text(&memory.settings, &rows, peak_mib));
+    // VmHWM: the most that the process ever had resident.
+    Ok(Found { all: json!({"machine": servers.machine, "memory": memory, "rows": rows, "peak_mib": peak_mib}), text })
 }
 
 /// Keeps the most memory seen, in KiB, until `done`.
@@ -155,12 +90,11 @@ fn look(pid: i32, most: &AtomicU64, done: &AtomicBool) {
 }
 
 /// Publishes all intents, never too far ahead of the worker; a row for each tenth that is committed.
-fn feed(servers: &Servers, run: &Run, process: &mut Worker, intent_bytes: u32, most: &AtomicU64) -> Result<Vec<Row>> {
-    let ahead = u32::try_from(AHEAD_BYTES / u64::from(intent_bytes)).unwrap_or(MAX_AHEAD).min(MAX_AHEAD);
+fn feed(servers: &Servers, run: &Run, process: &mut Worker, most: &AtomicU64) -> Result<Vec<Row>> {
     let publisher = servers.kafka.client().publisher(servers.intents())?;
     let progress = Progress::of(servers, &run.group)?;
     let all = servers.workload.intents;
-    let mut intents = servers.workload.intents();
+    let mut intents = servers.workload.records(servers.settings().partitions);
     let (mut published, mut rows, mut began) = (0, Vec::new(), Instant::now());
     for number in 1..=ROWS {
         let upto = u32::try_from(u64::from(all) * u64::from(number) / u64::from(ROWS))?;
@@ -170,8 +104,9 @@ fn feed(servers: &Servers, run: &Run, process: &mut Worker, intent_bytes: u32, m
             if committed >= upto {
                 break;
             }
-            let room = (committed + ahead).min(all).saturating_sub(published).min(ahead / 4 + 1);
-            publish(&publisher, servers.settings().partitions, intents.by_ref().take(room as usize))?;
+            let room = (committed + AHEAD).min(all).saturating_sub(published).min(AHEAD / 4 + 1);
+            intents.by_ref().take(room as usize).try_for_each(|intent| publisher.send(&intent))?;
+            publisher.flush()?;
             published += room;
             if room == 0 {
                 let moved = wait_for(DEADLINE, || (progress.committed()? > i64::from(committed)).then_some(()));
@@ -189,13 +124,6 @@ fn feed(servers: &Servers, run: &Run, process: &mut Worker, intent_bytes: u32, m
         began = Instant::now();
     }
     Ok(rows)
-}
-
-fn publish(publisher: &Publisher, partitions: i32, intents: impl Iterator<Item = Intent>) -> Result<()> {
-    for intent in intents {
-        publisher.send(&intent.record(partitions))?;
-    }
-    publisher.flush()
 }
 
 fn committed(progress: &Progress, process: &mut Worker) -> Result<u32> {
@@ -219,21 +147,17 @@ fn delete_drained(servers: &Servers, progress: &Progress) -> Result<()> {
     Ok(())
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, memory, intents, intent_bytes, rows, peak_mib } = self;
-        writeln!(f, "{machine}")?;
-        let gigabytes = f64::from(*intents) * f64::from(*intent_bytes) / 1e9;
-        writeln!(
-            f,
-            "load: {intents} intents of {intent_bytes} bytes ({gigabytes:.1} GB), {} lanes, {} partitions, batch {}\n",
-            memory.lanes, memory.partitions, memory.batch
-        )?;
-        let head = ["intents committed", "resident at most, MiB", "intents/s, publishing beside it"];
-        let row = |Row { committed, resident_mib, intents_per_s }: &Row| {
-            [committed.to_string(), format!("{resident_mib:.0}"), format!("{intents_per_s:.0}")]
-        };
-        writeln!(f, "{}\n", table(head, rows.iter().map(row)))?;
-        write!(f, "{}", Goal::of(8, "resident at most, MiB", Wanted::AtMost(GOAL_MIB), *peak_mib))
-    }
+fn text(settings: &Settings, rows: &[Row], peak_mib: f64) -> String {
+    let Settings { intents, lanes, partitions, batch, .. } = settings;
+    let gigabytes = f64::from(*intents) * f64::from(INTENT_BYTES) / 1e9;
+    let head = ["intents committed", "resident at most, MiB", "intents/s, publishing beside it"];
+    let row = |Row { committed, resident_mib, intents_per_s }: &Row| {
+        [committed.to_string(), format!("{resident_mib:.0}"), format!("{intents_per_s:.0}")]
+    };
+    format!(
+        "load: {intents} intents of {INTENT_BYTES} bytes ({gigabytes:.1} GB), {lanes} lanes, {partitions} partitions, batch {batch}\n\n\
+         {}\n\n{}",
+        table(head, rows.iter().map(row)),
+        Goal::of(8, "resident at most, MiB", Wanted::AtMost(GOAL_MIB), peak_mib)
+    )
 }

@@ -3,17 +3,21 @@
 #[path = "../../crates/core/src/limit/route/pace/world.rs"]
 mod world;
 
-use std::{fmt, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use serde_json::json;
 use weir_core::limit::route::{
     delivery_signals::{Deliveries, DeliverySignals, WaitingQueue},
     pace::{Controller, Lag, Pace, Sample},
 };
 
 use self::world::{Rate, Second, World};
-use crate::plot::{self, Plot};
+use crate::{
+    plot::{self, Plot},
+    report::Found,
+};
 
 /// What delivery takes before it changes, per second.
 const RATE: f64 = 400.0;
@@ -28,38 +32,9 @@ pub struct PacePlots {
     /// Where the plots go, pace-<case>.svg each
     #[arg(long, default_value = "docs/images")]
     plots: PathBuf,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value = "table")]
-    pub output: crate::Output,
 }
 
-/// What each case came to, from three times `ahead` on.
-#[derive(Debug, serde::Serialize)]
-pub struct PaceReport(Vec<PaceCase>);
-
-#[derive(Debug, serde::Serialize)]
-struct PaceCase {
-    name: &'static str,
-    /// Of what delivery could take.
-    taken: f64,
-    /// The most undelivered intents, in seconds of the rate before the change.
-    most_undelivered_s: f64,
-}
-
-impl fmt::Display for PaceReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for PaceCase { name, taken, most_undelivered_s } in &self.0 {
-            writeln!(
-                f,
-                "{name}: {:.1}% of what delivery could take; at most {most_undelivered_s:.0} s undelivered",
-                taken * 100.0
-            )?;
-        }
-        Ok(())
-    }
-}
-
-pub fn run(args: &PacePlots) -> Result<PaceReport> {
+pub fn run(args: &PacePlots) -> Result<Found> {
     let cases: [(&str, Rate<'_>); 7] = [
         ("steps up", &|at| if at < 240.0 { RATE / 2.0 } else { RATE }),
         ("halves", &|at| if at < 240.0 { RATE } else { RATE / 2.0 }),
@@ -69,7 +44,7 @@ pub fn run(args: &PacePlots) -> Result<PaceReport> {
         ("oscillates", &|at| RATE * (1.0 + 0.5 * (at / 40.0).sin())),
         ("gets nothing for a while", &|_| RATE),
     ];
-    let mut report = Vec::new();
+    let (mut all, mut text) = (Vec::new(), String::new());
     for (name, takes) in cases {
         // Of one that has never delivered only the ceiling is known.
         let ceiling = (name == "is dead").then_some(2 * whole(RATE));
@@ -82,9 +57,15 @@ pub fn run(args: &PacePlots) -> Result<PaceReport> {
         let most = settled.clone().map(|second| second.undelivered).fold(0.0, f64::max);
         let could = sum(|second| second.could);
         let taken = if could > 0.0 { sum(|second| second.taken) / could } else { 0.0 };
-        report.push(PaceCase { name, taken, most_undelivered_s: most / RATE });
+        let most_undelivered_s = most / RATE;
+        text += &format!(
+            "{name}: {:.1}% of what delivery could take; at most {most_undelivered_s:.0} s undelivered\n",
+            taken * 100.0
+        );
+        // `taken`: of what delivery could take; what was undelivered in seconds of the rate before the change.
+        all.push(json!({"name": name, "taken": taken, "most_undelivered_s": most_undelivered_s}));
     }
-    Ok(PaceReport(report))
+    Ok(Found { all: all.into(), text })
 }
 
 fn draw(name: &str, takes: Rate<'_>, seconds: &[Second], args: &PacePlots) -> Result<()> {

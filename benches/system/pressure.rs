@@ -9,24 +9,25 @@ mod load;
 mod ours;
 mod published;
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use comfy_table::Table;
+use redis::InfoDict;
 use serde::Serialize;
+use serde_json::json;
 use testkit::redis::RedisServer;
 use weir_core::{basis::shard::UserHash, limit::pressure::activity::ActivityHash};
 
 use self::{load::Load, ours::Ours, published::Published};
 use crate::{
-    Output,
-    goals::{Goal, Wanted},
-    report::{quantile, table},
+    goals::{self, Goal, Wanted},
+    report::{Found, quantile, table},
 };
 
 const GOAL_INSTANCES: usize = 10;
 
-/// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Pressure {
     /// The most users that may be active
@@ -38,10 +39,6 @@ pub struct Pressure {
     /// Numbers of instances
     #[arg(long, value_delimiter = ',', default_value = "1,4,10,40", value_parser = clap::value_parser!(u16).range(1..=100))]
     instances: Vec<u16>,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 /// An instance, as the load sees it.
@@ -82,15 +79,8 @@ struct Measured {
     active_share: f64,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    settings: Pressure,
-    measured: Vec<Measured>,
-    goals: Vec<Goal>,
-}
-
 /// Measures each number of instances by both methods.
-pub fn run(settings: &Pressure) -> Result<Report> {
+pub fn run(settings: &Pressure) -> Result<Found> {
     let mut measured = Vec::new();
     for instances in settings.instances.iter().map(|instances| usize::from(*instances)) {
         eprintln!("{instances} instances");
@@ -98,7 +88,8 @@ pub fn run(settings: &Pressure) -> Result<Report> {
         measured.push(measure::<Ours>("weir", settings, instances).context("weir")?);
     }
     let goals = goals(&measured);
-    Ok(Report { settings: settings.clone(), measured, goals })
+    let text = format!("{}\n\n{}", rows(&measured), goals::lines(&goals));
+    Ok(Found { all: json!({"settings": settings, "measured": measured, "goals": goals}), text })
 }
 
 fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usize) -> Result<Measured> {
@@ -126,11 +117,8 @@ fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usi
 
 /// Bytes that have reached and left a server.
 fn bytes(server: &RedisServer) -> Result<f64> {
-    let info: String = server.query(&["INFO", "stats"])?;
-    let of = |name: &str| -> Result<f64> {
-        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        Ok(line.with_context(|| format!("INFO without {name}"))?.trim().parse()?)
-    };
+    let info: InfoDict = server.query(&["INFO", "stats"])?;
+    let of = |name: &str| info.get::<f64>(name).with_context(|| format!("INFO without {name}"));
     Ok(of("total_net_input_bytes")? + of("total_net_output_bytes")?)
 }
 
@@ -141,40 +129,33 @@ fn goals(measured: &[Measured]) -> Vec<Goal> {
     let most = measured.iter().filter(|measured| measured.method == "weir").map(|measured| measured.active_share);
     let most = most.fold(0.0, f64::max);
     let (Some(ours), Some(theirs)) = (of("weir"), of("published")) else { return Vec::new() };
+    let bytes = ours.bytes_a_s / theirs.bytes_a_s;
     vec![
-        Goal::of(
-            13,
-            "bytes of pressure at 10 instances, of the published method's",
-            Wanted::AtMost(0.20),
-            ours.bytes_a_s / theirs.bytes_a_s,
-        ),
+        Goal::of(13, "bytes of pressure at 10 instances, of the published method's", Wanted::AtMost(0.20), bytes),
         Goal::of(13, "active users at the end, of the maximum", Wanted::AtMost(1.02), most),
     ]
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = [
-            "instances, method",
-            "KiB/s",
-            "conflicts/s",
-            "turns given up/s",
-            "others know after, p50, s",
-            "p99, s",
-            "active at the end, % of the maximum",
-        ];
-        let row = |measured: &Measured| {
-            [
-                format!("{}, {}", measured.instances, measured.method),
-                format!("{:.1}", measured.bytes_a_s / 1024.0),
-                format!("{:.1}", measured.conflicts_a_s),
-                format!("{:.1}", measured.given_up_a_s),
-                format!("{:.2}", measured.stale_p50_s),
-                format!("{:.2}", measured.stale_p99_s),
-                format!("{:.1}", measured.active_share * 100.0),
-            ]
-        };
-        writeln!(f, "{}\n", table(head, self.measured.iter().map(row)))?;
-        self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-    }
+fn rows(measured: &[Measured]) -> Table {
+    let head = [
+        "instances, method",
+        "KiB/s",
+        "conflicts/s",
+        "turns given up/s",
+        "others know after, p50, s",
+        "p99, s",
+        "active at the end, % of the maximum",
+    ];
+    let row = |measured: &Measured| {
+        [
+            format!("{}, {}", measured.instances, measured.method),
+            format!("{:.1}", measured.bytes_a_s / 1024.0),
+            format!("{:.1}", measured.conflicts_a_s),
+            format!("{:.1}", measured.given_up_a_s),
+            format!("{:.2}", measured.stale_p50_s),
+            format!("{:.2}", measured.stale_p99_s),
+            format!("{:.1}", measured.active_share * 100.0),
+        ]
+    };
+    table(head, measured.iter().map(row))
 }

@@ -1,6 +1,7 @@
 //! What the primaries say of themselves: CPU, memory, commands.
 
 use anyhow::{Context, Result};
+use redis::InfoDict;
 use serde::Serialize;
 use testkit::redis::{LONGEST_REPLY, RedisCluster, RedisServer, connect};
 
@@ -22,8 +23,6 @@ pub struct RedisTotals {
     pub dataset_bytes: f64,
     /// used_memory_rss, in bytes: what the system has given the servers.
     pub resident_bytes: f64,
-    pub net_in_bytes: f64,
-    pub net_out_bytes: f64,
     pub script_calls: f64,
     pub redis_calls: f64,
 }
@@ -32,35 +31,28 @@ impl RedisTotals {
     pub fn ask(redis: &RedisCluster) -> Result<Self> {
         let mut totals = Self::default();
         for node in redis.primaries()? {
-            for section in ["cpu", "memory", "stats", "commandstats"] {
-                let info: String = redis.node(node).query(&["INFO", section])?;
-                totals.add(&info).with_context(|| format!("INFO {section} of node {node}"))?;
-            }
+            totals.add(&redis.node(node).query(&["INFO", "everything"])?).with_context(|| format!("node {node}"))?;
         }
         Ok(totals)
     }
 
-    fn add(&mut self, info: &str) -> Result<()> {
-        for (name, value) in info.lines().filter_map(|line| line.trim_end().split_once(':')) {
-            match name {
-                "used_cpu_user" | "used_cpu_sys" => self.cpu_us += value.parse::<f64>()? * 1e6,
-                "used_memory" => self.memory_bytes += value.parse::<f64>()?,
-                "used_memory_rss" => self.resident_bytes += value.parse::<f64>()?,
-                "total_net_input_bytes" => self.net_in_bytes += value.parse::<f64>()?,
-                "total_net_output_bytes" => self.net_out_bytes += value.parse::<f64>()?,
-                "used_memory_dataset" => self.dataset_bytes += value.parse::<f64>()?,
-                _ => {
-                    let Some(command) = name.strip_prefix("cmdstat_") else { continue };
-                    let calls = value.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
-                    let calls: f64 = calls.context("a line without its calls")?.parse()?;
-                    // A subcommand is written as cluster|info.
-                    let command = command.split('|').next().unwrap_or(command);
-                    if command == "evalsha" {
-                        self.script_calls += calls;
-                    } else if !OUTER.contains(&command) {
-                        self.redis_calls += calls;
-                    }
-                }
+    fn add(&mut self, info: &InfoDict) -> Result<()> {
+        let of = |name: &str| info.get::<f64>(name).with_context(|| format!("INFO without {name}"));
+        self.cpu_us += (of("used_cpu_user")? + of("used_cpu_sys")?) * 1e6;
+        self.memory_bytes += of("used_memory")?;
+        self.dataset_bytes += of("used_memory_dataset")?;
+        self.resident_bytes += of("used_memory_rss")?;
+        for name in info.keys() {
+            let Some(command) = name.strip_prefix("cmdstat_") else { continue };
+            let calls: Option<String> = info.get(name);
+            let calls = calls.as_deref().and_then(|line| line.strip_prefix("calls=")?.split(',').next());
+            let calls: f64 = calls.context("a line without its calls")?.parse()?;
+            // A subcommand is written as cluster|info.
+            let command = command.split('|').next().unwrap_or(command);
+            if command == "evalsha" {
+                self.script_calls += calls;
+            } else if !OUTER.contains(&command) {
+                self.redis_calls += calls;
             }
         }
         Ok(())
@@ -114,9 +106,9 @@ impl ScriptTimes {
     pub fn take(redis: &RedisCluster) -> Result<Self> {
         let mut times = Self::default();
         for node in redis.primaries()? {
-            let info: String = redis.node(node).query(&["INFO", "latencystats"])?;
-            let line = info.lines().find_map(|line| line.strip_prefix("latency_percentiles_usec_evalsha:"));
-            let p999 = line.and_then(|line| line.trim_end().split_once("p99.9=")).map(|(_, p999)| p999.parse::<f64>());
+            let info: InfoDict = redis.node(node).query(&["INFO", "latencystats"])?;
+            let line: Option<String> = info.get("latency_percentiles_usec_evalsha");
+            let p999 = line.as_deref().and_then(|line| line.split_once("p99.9=")).map(|(_, p999)| p999.parse::<f64>());
             times.p999_us = times.p999_us.max(p999.transpose()?.unwrap_or_default());
             times.slowest_us = noted_calls_us(redis.node(node))?.into_iter().fold(times.slowest_us, f64::max);
             times.largest_key_bytes = times.largest_key_bytes.max(largest_key_bytes(&redis.node(node).url())?);

@@ -4,6 +4,7 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, Row, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     Settings,
@@ -15,6 +16,12 @@ use crate::{
     store::StoreCost,
     workload::Workload,
 };
+
+/// What a part of the bench found: all of it for programs, and what is printed for people.
+pub struct Found {
+    pub all: Value,
+    pub text: String,
+}
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -83,10 +90,10 @@ impl Report {
         let Measured { rounds, sizes, store, calls } = measured;
         let drained = |name, decimals, of: fn(&Drained) -> f64| {
             let bare: Vec<f64> = rounds.iter().map(|round| of(&round.bare)).collect();
-            Figure::of(name, decimals, Some(&bare), &Ways::of(&rounds, |capped| of(&capped.drained)))
+            Figure::of(name, decimals, Some(&bare), &rounds, |capped| of(&capped.drained))
         };
         let redis = |name, decimals, of: fn(&RedisCost) -> f64| {
-            Figure::of(name, decimals, None, &Ways::of(&rounds, |capped| of(&capped.redis)))
+            Figure::of(name, decimals, None, &rounds, |capped| of(&capped.redis))
         };
         // src/cli/plan/measured.rs finds figures by these names in benches/measured.json.
         let figures = vec![
@@ -158,31 +165,24 @@ impl Baseline {
     }
 }
 
-/// A figure of each way to cap, by round.
-struct Ways {
-    zset: Vec<f64>,
-    client: Vec<f64>,
-    weir: Vec<f64>,
-}
-
-impl Ways {
-    fn of(rounds: &[Round], of: impl Fn(&Capped) -> f64) -> Self {
-        let all = |way: fn(&Round) -> &Capped| rounds.iter().map(|round| of(way(round))).collect();
-        Self { zset: all(|round| &round.zset), client: all(|round| &round.client), weir: all(|round| &round.weir) }
-    }
-}
-
 impl Figure {
-    fn of(name: &'static str, decimals: usize, bare: Option<&[f64]>, ways: &Ways) -> Self {
-        let Ways { zset, client, weir } = ways;
+    fn of(
+        name: &'static str,
+        decimals: usize,
+        bare: Option<&[f64]>,
+        rounds: &[Round],
+        of: impl Fn(&Capped) -> f64,
+    ) -> Self {
+        let all = |way: fn(&Round) -> &Capped| -> Vec<f64> { rounds.iter().map(|round| of(way(round))).collect() };
+        let (zset, client, weir) = (all(|round| &round.zset), all(|round| &round.client), all(|round| &round.weir));
         Self {
             name,
             bare: bare.map(median),
-            zset: median(zset),
-            client: median(client),
-            weir: median(weir),
-            to_bare: bare.map(|bare| Ratio::of(weir, bare)),
-            to_zset: Ratio::of(weir, zset),
+            zset: median(&zset),
+            client: median(&client),
+            weir: median(&weir),
+            to_bare: bare.map(|bare| Ratio::of(&weir, bare)),
+            to_zset: Ratio::of(&weir, &zset),
             decimals,
         }
     }

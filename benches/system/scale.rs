@@ -13,49 +13,36 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use serde_json::json;
 use testkit::redis::RedisCluster;
 
-use self::points::{Dimension, Histories, Point, Setup};
+use self::points::{Dimension, Point, Setup};
 use crate::{
-    Output, Settings,
-    machine::Machine,
-    report::Ratio,
+    Settings,
+    report::{Found, Ratio},
     rounds::{self, Capped, Program},
-    servers::{Load, PRIMARIES, Servers},
+    servers::{Load, PRIMARIES, Run, Servers},
     store,
 };
 
 /// The fewest intents that a drain can be watched over.
 const MIN_INTENTS: u32 = 50_000;
 
-/// Whether an intent costs the same however much there is
 #[derive(Debug, Clone, Args, Serialize)]
+#[command(
+    mut_arg("rounds", |rounds| rounds.default_value("1")),
+    mut_arg("intents", |intents| intents.default_value("200000").help("Intents of each drain")),
+    mut_arg("users", |users| users.help("The most users; points with more are left out")),
+)]
 pub struct Scale {
     /// These only [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Dimension>,
-    /// Intents of each drain
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(i64::from(MIN_INTENTS)..=20_000_000))]
-    intents: u32,
-    /// Drains of each point, and of the base case beside it; figures are medians of their ratios
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
-    rounds: u32,
-    /// The most users; points with more are left out
-    #[arg(long, default_value_t = 10_000_000)]
-    users: u32,
-    /// Partitions of each topic
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
-    partitions: i32,
-    /// What users and kinds are picked by
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    settings: Settings,
     /// Where the plots go, scale-<dimension>.svg each
     #[arg(long, default_value = "docs/images")]
     plots: PathBuf,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    #[serde(skip)]
-    pub output: Output,
 }
 
 /// A figure of a point over that of the base case.
@@ -71,27 +58,17 @@ struct Measured {
     points: Vec<Point>,
 }
 
-#[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    scale: Scale,
-    dimensions: Vec<Measured>,
-}
-
 impl Scale {
     fn settings(&self, lanes: u16) -> Settings {
-        let Self { intents, rounds, partitions, seed, output, .. } = *self;
-        Settings { rounds, intents, partitions, lanes, seed, output, ..Settings::defaults() }
+        Settings { lanes, ..self.settings.clone() }
     }
 }
 
-pub fn run(scale: &Scale) -> Result<Report> {
+pub fn run(scale: &Scale) -> Result<Found> {
     let all = Dimension::value_variants();
     let wanted = all.iter().copied().filter(|one| scale.only.is_empty() || scale.only.contains(one));
-    eprintln!("starting Kafka and a Redis Cluster");
     let first = scale.points(Dimension::Lanes)[0].base;
     let mut servers = Servers::start_empty(&scale.settings(1), first.workload)?;
-    let machine = Machine::look(&servers)?;
     eprintln!("a drain to warm up");
     drain(&mut servers, scale, &first)?;
     let mut dimensions = Vec::new();
@@ -105,12 +82,18 @@ pub fn run(scale: &Scale) -> Result<Report> {
         measured.plot(scale)?;
         dimensions.push(measured);
     }
-    Ok(Report { machine, scale: scale.clone(), dimensions })
+    let tables: String = dimensions.iter().map(|measured| format!("\n{}\n", measured.table())).collect();
+    let rounds = scale.settings.rounds;
+    let text = format!(
+        "{}\n{rounds} round(s); five intents per user and two caps, unless the row says otherwise\n{tables}",
+        servers.machine
+    );
+    Ok(Found { all: json!({"machine": servers.machine, "scale": scale, "dimensions": dimensions}), text })
 }
 
 /// Drains a point and its base case, as often as wanted.
 fn measure(servers: &mut Servers, scale: &Scale, point: &mut Point) -> Result<()> {
-    for _ in 0..scale.rounds {
+    for _ in 0..scale.settings.rounds {
         point.base_drains.push(drain(servers, scale, &point.base)?);
         if point.setup.nodes == PRIMARIES {
             point.drains.push(drain(servers, scale, &point.setup)?);
@@ -138,10 +121,8 @@ fn measure(servers: &mut Servers, scale: &Scale, point: &mut Point) -> Result<()
 fn drain(servers: &mut Servers, scale: &Scale, setup: &Setup) -> Result<Capped> {
     let load: Load = servers.publish(&scale.settings(setup.lanes), setup.workload)?;
     let before = servers.turn_to(load);
-    let drained = rounds::weir(servers, &Program::this(), |run| match setup.histories {
-        Histories::None => Ok(()),
-        Histories::OneSend => store::give_a_send(servers, run),
-    });
+    let fill = |run: &Run| if setup.has_histories { store::give_a_send(servers, run) } else { Ok(()) };
+    let drained = rounds::weir(servers, &Program::this(), fill);
     let load = servers.turn_to(before);
     servers.delete(&load)?;
     servers.flush_redis()?;

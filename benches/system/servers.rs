@@ -2,18 +2,20 @@
 
 use std::{ffi::OsStr, path::Path, process::Command, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use testkit::{
     kafka::Kafka,
     ports::Port,
-    process::{output, output_within},
+    process::{printed, printed_within},
     redis::{RedisCluster, connect},
     scratch::Scratch,
     unique,
+    worker::Worker,
 };
 
 use crate::{
     Settings,
+    machine::Machine,
     workload::{SEGMENTS, Workload, policy},
 };
 
@@ -33,6 +35,7 @@ pub struct Servers {
     /// Its process id.
     pub broker: i32,
     pub redis: RedisCluster,
+    pub machine: Machine,
     /// What is capped: the load's that is on.
     pub workload: Workload,
     load: Load,
@@ -64,40 +67,40 @@ impl Servers {
 
     /// The same with a broker that is set as one in production.
     pub fn start_as_shipped(settings: &Settings, workload: Workload) -> Result<Self> {
-        Self::around(Kafka::start_as_shipped().context("Kafka")?, settings, workload)?.with_backlog()
+        Self::around(Kafka::start_as_shipped, settings, workload)?.with_backlog()
     }
 
     fn with_backlog(self) -> Result<Self> {
-        let (workload, partitions) = (self.workload, self.settings().partitions);
-        self.kafka.client().publish(INTENTS, workload.intents().map(|intent| intent.record(partitions)))?;
+        eprintln!("publishing {} intents", self.workload.intents);
+        self.publish_behind(&self.load, self.workload)?;
         Ok(self)
     }
 
     /// Starts them, and makes topics, policy and segments; nothing is published.
     pub fn start_empty(settings: &Settings, workload: Workload) -> Result<Self> {
-        Self::around(Kafka::start_gathering().context("Kafka")?, settings, workload)
+        Self::around(Kafka::start_gathering, settings, workload)
     }
 
-    fn around(mut kafka: Kafka, settings: &Settings, workload: Workload) -> Result<Self> {
+    fn around(start: fn() -> Result<Kafka>, settings: &Settings, workload: Workload) -> Result<Self> {
+        eprintln!("starting Kafka and a Redis Cluster");
+        let mut kafka = start().context("Kafka")?;
         let broker = kafka.pid(0)?;
         let redis = RedisCluster::start(PRIMARIES, 0).context("the Redis Cluster")?;
-        let load = Load::make(&kafka, settings, workload, "")?;
-        Ok(Self { kafka, broker, redis, workload, load })
+        let (machine, load) = (Machine::look(&redis)?, Load::make(&kafka, settings, workload, "")?);
+        Ok(Self { kafka, broker, redis, machine, workload, load })
     }
 
     /// Publishes a backlog to topics of its own, beside what is there.
     pub fn publish(&self, settings: &Settings, workload: Workload) -> Result<Load> {
         let load = Load::make(&self.kafka, settings, workload, &unique(""))?;
-        self.kafka
-            .client()
-            .publish(&load.intents, workload.intents().map(|intent| intent.record(settings.partitions)))?;
+        self.publish_behind(&load, workload)?;
         Ok(load)
     }
 
     /// Publishes more to a load's topic of intents, behind what is there.
     pub fn publish_behind(&self, load: &Load, workload: Workload) -> Result<()> {
         let partitions = load.settings.partitions;
-        self.kafka.client().publish(&load.intents, workload.intents().map(|intent| intent.record(partitions)))
+        self.kafka.client().publish(&load.intents, workload.records(partitions))
     }
 
     /// Switches to another load, which later runs drain. Returns the previous one.
@@ -124,9 +127,16 @@ impl Servers {
     pub fn create_keyspace(&self, run: &Run, binary: impl AsRef<OsStr>) -> Result<()> {
         let file = self.load.folder.join("weir.toml");
         std::fs::write(&file, &run.config)?;
-        let check = output(Command::new(binary).args(["check", "--create", "--config"]).arg(&file))?;
-        ensure!(check.status.success(), "weir check --create: {}", String::from_utf8_lossy(&check.stderr));
-        Ok(())
+        printed(Command::new(binary).args(["check", "--create", "--config"]).arg(&file)).map(drop)
+    }
+
+    /// Starts `weir run` on a keyspace that it makes, as one draining, by a configuration that is changed so.
+    pub fn weir(&self, name: &str, change: impl FnOnce(String) -> String) -> Result<(Run, Worker)> {
+        let run = self.run(name)?;
+        let run = Run { config: change(run.config), ..run };
+        self.create_keyspace(&run, WEIR)?;
+        let worker = Worker::run(WEIR, &run.config)?;
+        Ok((run, worker))
     }
 
     pub fn intents(&self) -> &str {
@@ -218,8 +228,6 @@ impl Load {
             std::fs::write(&file, self.workload.members(index))?;
             build.arg(format!("{}={}", segment.name, file.display()));
         }
-        let built = output_within(BUILD_DEADLINE, &mut build)?;
-        ensure!(built.status.success(), "weir segments build: {}", String::from_utf8_lossy(&built.stderr));
-        Ok(())
+        printed_within(BUILD_DEADLINE, &mut build).map(drop)
     }
 }

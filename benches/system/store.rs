@@ -3,34 +3,16 @@
 //! Sends go through the worker's own store (`crates/redis`), in batches as a lane makes them, to the primaries that the
 //! rounds were drained against. All of them are approved, so that every user has the same number of sends.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::fmt;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde::Serialize;
-use testkit::unique;
-use weir_core::{
-    basis::{
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
-        window::Window,
-    },
-    history::{
-        admit::{AdmitBatch, AdmitRequest, CapQuery},
-        decide::{Answer, RecordWhen, Scope},
-    },
-    intent::class::{ClassNames, Filter},
-    ports::{Clock, Store, StoreError},
-};
-use weir_redis::{KeyspaceSeed, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
+use weir_core::{basis::time::Time, ports::Clock};
 use weir_worker::clock::SystemClock;
 
 use crate::{
     Settings,
-    drain::cpu_us,
+    keyspace::{Opened, START_MS, request, sliding},
     redis_info::RedisTotals,
     servers::{Run, Servers},
 };
@@ -42,9 +24,6 @@ const CAPS_OF_SENDS: u32 = 2;
 /// Numbers of caps that are compared, for users of few sends.
 const CAPS: [u32; 5] = [1, 2, 4, 8, 16];
 const SENDS_OF_CAPS: u32 = 8;
-/// When keyspaces that are measured begin, 2026-11-20T00:00:00Z.
-pub const START_MS: i64 = 1_795_132_800_000;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Serialize)]
 pub struct StoreCost {
@@ -57,14 +36,6 @@ pub struct StoreCost {
     pub resident_ratio: f64,
     /// used_memory of one server without keys, in bytes.
     pub empty_node_bytes: f64,
-    /// Bytes that reach the servers per decision.
-    pub net_in_bytes: f64,
-    /// Bytes that leave them per decision.
-    pub net_out_bytes: f64,
-    /// CPU of the client's side per decision, in microseconds: grouping, packing, writing, reading.
-    pub client_cpu_us: f64,
-    /// Decisions per second of this one client, servers and all else on the same machine.
-    pub decisions_per_s: f64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -95,7 +66,7 @@ pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
     let by_caps = by_caps.collect::<Result<Vec<_>>>()?;
 
     let mut filling = runtime.block_on(Filling::start(servers, size))?;
-    let (empty, began, cpu_began) = (RedisTotals::ask(&servers.redis)?, Instant::now(), own_cpu_us()?);
+    let empty = RedisTotals::ask(&servers.redis)?;
     let (mut last, mut decided) = (empty, 0.0);
     let mut by_sends = Vec::new();
     for sends in SENDS {
@@ -115,10 +86,6 @@ pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
         by_caps,
         resident_ratio: (last.resident_bytes - empty.resident_bytes) / (last.memory_bytes - empty.memory_bytes),
         empty_node_bytes: empty.memory_bytes / primaries,
-        net_in_bytes: (last.net_in_bytes - empty.net_in_bytes) / decided,
-        net_out_bytes: (last.net_out_bytes - empty.net_out_bytes) / decided,
-        client_cpu_us: (own_cpu_us()? - cpu_began) / decided,
-        decisions_per_s: decided / began.elapsed().as_secs_f64(),
     })
 }
 
@@ -134,54 +101,11 @@ pub fn give_a_send(servers: &Servers, run: &Run) -> Result<()> {
     })
 }
 
-fn own_cpu_us() -> Result<f64> {
-    cpu_us(std::process::id().cast_signed())
-}
-
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     pub users: u32,
     pub batch: u32,
     pub shards: u16,
-}
-
-/// The worker's own store, opened on a new keyspace.
-pub struct Opened {
-    store: RedisStore,
-    began: Time,
-}
-
-impl Opened {
-    /// Opens the keyspace of this prefix, or makes it for so many users and shards, on the servers at `urls`.
-    pub async fn new(urls: &[String], prefix: &str, (users, shards): (u64, u16), began: Time) -> Result<Self> {
-        let mut options = RedisOptions::for_urls(urls)?;
-        (options.prefix, options.shards, options.users) = (prefix.to_owned(), shards, users);
-        options.tuning = Tuning::Set;
-        let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
-        let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: began };
-        let opened = open(&options, &stats, WhenMissing::Create, keyspace_seed).await?;
-        Ok(Self { store: RedisStore::new(&options, &stats, &opened), began })
-    }
-
-    /// Asks, so many milliseconds after the keyspace began, until all is answered.
-    pub async fn decide(
-        &mut self,
-        after_ms: i64,
-        cap_sets: &[Vec<CapQuery>],
-        requests: Vec<AdmitRequest<'_>>,
-    ) -> Result<Vec<Answer>> {
-        let batch = AdmitBatch { now: self.began.plus(after_ms), cap_sets: cap_sets.to_vec(), requests };
-        let mut answers = vec![None; batch.requests.len()];
-        let began = Instant::now();
-        loop {
-            match self.store.admit(&batch, &mut answers).await {
-                Ok(()) => break,
-                Err(StoreError::Temporary(_)) if began.elapsed() < PATIENCE => {}
-                Err(error) => bail!("the store: {error}"),
-            }
-        }
-        answers.into_iter().collect::<Option<_>>().context("a batch came back unanswered")
-    }
 }
 
 /// Users that get more and more sends.
@@ -208,12 +132,7 @@ impl Filling {
     }
 
     async fn raise(&mut self, sends: u32, caps: u32) -> Result<()> {
-        let cap = |number| CapQuery {
-            window: Window::Sliding { length_ms: 86_400_000 * i64::from(1 + number % 7) },
-            limit: 1000 + number,
-            filter: Arc::new(Filter::default()),
-            scope: Scope::Every,
-        };
+        let cap = |number| sliding(1000 + number, 86_400_000 * i64::from(1 + number % 7));
         let cap_sets = vec![(0..caps).map(cap).collect::<Vec<_>>()];
         while self.sends < sends {
             // One send per user and hour: all of them stay in the history.
@@ -227,19 +146,6 @@ impl Filling {
             self.sends += 1;
         }
         Ok(())
-    }
-}
-
-/// Send `number` of a user, by a channel.
-pub fn request(user: u32, number: u32, channel: &'static str) -> AdmitRequest<'static> {
-    AdmitRequest {
-        user: UserHash::of(&user.to_string()),
-        id: IdHash::of(&format!("{user}-{number}")),
-        origin: OriginMark((user ^ number) & 0x00FF_FFFF),
-        class: ClassNames { channel: Some(channel), category: Some("promo"), campaign: Some("spring") },
-        cost: 1,
-        cap_set: 0,
-        record: RecordWhen::IfAllowed,
     }
 }
 

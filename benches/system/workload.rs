@@ -92,19 +92,14 @@ pub struct Workload {
 pub enum Payload {
     /// Nothing: some 110 bytes in all.
     None,
-    /// A message, and so many bytes more: some 250 bytes in all, and those.
-    Message(u32),
+    /// A message: some 250 bytes in all.
+    Message,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Intent {
+struct Intent {
     number: u32,
-    pub user: u32,
+    user: u32,
     kind: usize,
-    campaign: u32,
-    partitioner: Partitioner,
-    payload: Payload,
-    not_before_ms: Option<i64>,
 }
 
 impl Workload {
@@ -112,50 +107,61 @@ impl Workload {
     pub fn new(intents: u32, users: u32, seed: u64) -> Self {
         let (active, segmented) = (users, users);
         let (order, partitioner) = (Order::Uniform, Partitioner::Key);
-        let (payload, caps) = (Payload::Message(0), Caps::TwoWindows);
-        let not_before_ms = None;
-        Self {
-            intents,
-            users,
-            active,
-            segmented,
-            campaigns: 20,
-            order,
-            partitioner,
-            payload,
-            caps,
-            not_before_ms,
-            seed,
-        }
+        let (payload, caps, not_before_ms) = (Payload::Message, Caps::TwoWindows, None);
+        let campaigns = 20;
+        Self { intents, users, active, segmented, campaigns, order, partitioner, payload, caps, not_before_ms, seed }
     }
 
-    pub fn intents(self) -> impl Iterator<Item = Intent> {
+    /// The intents, as they are published to so many partitions, with the user as the key.
+    pub fn records(self, partitions: i32) -> impl Iterator<Item = Record> {
+        self.intents().map(move |intent| self.record(&intent, partitions))
+    }
+
+    fn intents(self) -> impl Iterator<Item = Intent> {
         let mut numbers = fastrand::Rng::with_seed(self.seed);
         let mut pick = self.picker();
         (0..self.intents).map(move |number| Intent {
             number,
             user: pick(number, &mut numbers),
             kind: numbers.usize(..KINDS.len()),
-            campaign: number % self.campaigns,
-            partitioner: self.partitioner,
-            payload: self.payload,
-            not_before_ms: self.not_before_ms,
         })
     }
 
-    fn picker(self) -> impl FnMut(u32, &mut fastrand::Rng) -> u32 {
-        let shares: Vec<f64> = match self.order {
-            Order::Uniform | Order::ById => Vec::new(),
-            Order::Zipf => (1..=self.active).map(|rank| f64::from(rank).powf(-ZIPF)).collect(),
+    fn record(self, intent: &Intent, partitions: i32) -> Record {
+        let Intent { number, user, kind } = *intent;
+        let ((channel, category), id) = (KINDS[kind], id(number));
+        let (campaign, created_at) = (number % self.campaigns, CREATED_AT_MS + u64::from(number));
+        let mut value = format!(
+            r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}""#
+        );
+        if self.payload == Payload::Message {
+            value += &format!(
+                r#","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}","link":"app://offers/{number}"}}"#
+            );
+        }
+        if let Some(not_before_ms) = self.not_before_ms {
+            value += &format!(r#","not_before":{not_before_ms}"#);
+        }
+        value.push('}');
+        let key = user.to_string();
+        let partition = match self.partitioner {
+            Partitioner::Key => None,
+            Partitioner::Shard => Some(UserHash::of(&key).shard(partitions as u16).into()),
         };
-        let sums: Vec<f64> = shares
-            .iter()
-            .scan(0.0, |sum, share| {
-                *sum += share;
-                Some(*sum)
-            })
-            .collect();
-        let all = sums.last().copied().unwrap_or_default();
+        Record { partition, ..Record::new(key, value) }
+    }
+
+    fn picker(self) -> impl FnMut(u32, &mut fastrand::Rng) -> u32 {
+        let mut all = 0.0;
+        let sums: Vec<f64> = match self.order {
+            Order::Uniform | Order::ById => Vec::new(),
+            Order::Zipf => (1..=self.active)
+                .map(|rank| {
+                    all += f64::from(rank).powf(-ZIPF);
+                    all
+                })
+                .collect(),
+        };
         move |number, numbers| {
             let active = match self.order {
                 Order::Uniform => numbers.u32(..self.active),
@@ -222,37 +228,9 @@ const FILTERED_CHANNEL: &str = "push";
 
 const KINDS: [(&str, &str); 4] = [("push", "promo"), ("email", "promo"), ("email", "news"), ("in-app", "partner")];
 
-impl Intent {
-    /// Its id, of a UUID's shape and length: what most publishers have, and what a sorted set holds as it is.
-    pub fn id(&self) -> String {
-        format!("0195c0de-0000-7000-8000-{:012}", self.number)
-    }
-
-    /// As it is published to so many partitions, with the user as the key.
-    pub fn record(&self, partitions: i32) -> Record {
-        let (channel, category) = KINDS[self.kind];
-        let (number, user, id) = (self.number, self.user, self.id());
-        let (campaign, created_at) = (self.campaign, CREATED_AT_MS + u64::from(number));
-        let mut value = format!(
-            r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}""#
-        );
-        if let Payload::Message(more) = self.payload {
-            let filler = "x".repeat(more as usize);
-            value += &format!(
-                r#","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}{filler}","link":"app://offers/{number}"}}"#
-            );
-        }
-        if let Some(not_before_ms) = self.not_before_ms {
-            value += &format!(r#","not_before":{not_before_ms}"#);
-        }
-        value.push('}');
-        let key = user.to_string();
-        let partition = match self.partitioner {
-            Partitioner::Key => None,
-            Partitioner::Shard => Some(UserHash::of(&key).shard(partitions as u16).into()),
-        };
-        Record { partition, ..Record::new(key, value) }
-    }
+/// An intent's id, of a UUID's shape and length: what most publishers have, and what a sorted set holds as it is.
+pub fn id(number: u32) -> String {
+    format!("0195c0de-0000-7000-8000-{number:012}")
 }
 
 /// The policy: two sliding caps per segment.

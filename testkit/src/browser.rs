@@ -61,14 +61,11 @@ impl Driver {
     pub fn capabilities(&self) -> Map<String, Value> {
         let profile = format!("--user-data-dir={}", self.profile.join("profile").display());
         let flags: Vec<&str> = FLAGS.into_iter().chain([profile.as_str()]).collect();
-        let wanted = json!({
-            "browserName": "chrome",
-            "goog:chromeOptions": {"args": flags},
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-        });
-        match wanted {
-            Value::Object(wanted) => wanted,
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
-        }
+        let wanted = [
+            ("browserName", json!("chrome")),
+            ("goog:chromeOptions", json!({"args": flags})),
+            ("goog:loggingPrefs", json!({"browser": "ALL", "performance": "ALL"})),
+        ];
+        wanted.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
     }
 }

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     SLOW_INTERVAL,
@@ -76,6 +76,20 @@ pub fn output(command: &mut Command) -> Result<Output> {
 
 pub fn output_within(deadline: Duration, command: &mut Command) -> Result<Output> {
     run(deadline, command.stdin(Stdio::null()), None)
+}
+
+/// What a command that succeeds prints on stdout.
+///
+/// # Errors
+/// Also when it fails: with the end of what it printed.
+pub fn printed(command: &mut Command) -> Result<String> {
+    printed_within(COMMAND_DEADLINE, command)
+}
+
+pub fn printed_within(deadline: Duration, command: &mut Command) -> Result<String> {
+    let Output { status, stdout, stderr } = output_within(deadline, command)?;
+    ensure!(status.success(), "{command:?} ended with {status}: {}", tail(&[&stdout[..], &stderr].concat()));
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
 /// The same as [`output`] for a command that reads this input.

@@ -4,16 +4,12 @@
 //! starts its own on first use; they are statics, never dropped, and end by their guards (see [`crate::process`]).
 //! Nobody may break a shared server: start one's own for that.
 
-use std::{
-    path::Path,
-    sync::{LazyLock, OnceLock},
-};
+use std::{path::Path, sync::LazyLock};
 
 use anyhow::{Context, Result};
 
 use crate::{
     kafka::{Kafka, KafkaClient, SecuredKafka},
-    ports::Port,
     redis::{RedisCluster, RedisServer},
     s3::{Bucket, S3},
     tls::Authority,
@@ -54,114 +50,66 @@ pub fn secured_kafka(authority: &Authority) -> Result<SecuredKafka> {
     }
 }
 
-/// The servers that tests/security shares, owned.
-#[derive(Debug)]
-pub struct SecuredServers {
-    kafka: SecuredKafka,
-    authority: Authority,
-}
-
-impl SecuredServers {
-    pub fn start() -> Result<Self> {
-        let authority = Authority::new()?;
-        let kafka = SecuredKafka::start(&authority, &[SCRAM_USER]).context("the secured Kafka")?;
-        Ok(Self { kafka, authority })
-    }
-
-    /// The environment by which [`authority()`] and [`secured_kafka()`] find them.
-    pub fn env(&self) -> Vec<(&'static str, String)> {
-        let folder = self.authority.folder().display().to_string();
-        vec![(ENV_SECURED_KAFKA, self.kafka.doors()), (ENV_AUTHORITY, folder)]
-    }
-}
-
-/// The shared servers; each is started when it is first asked for.
-#[derive(Debug, Default)]
-pub struct Stack {
-    kafka: Shared<Kafka, KafkaClient>,
-    cluster: Shared<RedisCluster, Vec<String>>,
-    redis: Shared<RedisServer, String>,
-    s3: Shared<S3, Bucket>,
-}
+/// The shared servers of this process; each is started when it is first asked for.
+///
+/// Asking for a server panics when it cannot be started: this is for tests.
+#[derive(Debug, Clone, Copy)]
+pub struct Stack;
 
 /// An address, and the server behind it if it is ours.
-#[derive(Debug)]
-struct Shared<Server, Address>(OnceLock<(Address, Option<Server>)>);
+type Shared<Address, Server> = LazyLock<(Address, Option<Server>)>;
 
-impl<Server, Address> Default for Shared<Server, Address> {
-    fn default() -> Self {
-        Self(OnceLock::new())
+fn shared<Address, Server>(
+    env: &str,
+    named: impl FnOnce(&str) -> Address,
+    start: impl FnOnce() -> Result<(Address, Server)>,
+) -> (Address, Option<Server>) {
+    if let Ok(text) = std::env::var(env) {
+        return (named(&text), None);
     }
-}
-
-impl<Server, Address> Shared<Server, Address> {
-    fn get(
-        &self,
-        env: &str,
-        named: impl FnOnce(&str) -> Address,
-        start: impl FnOnce() -> (Address, Server),
-    ) -> &Address {
-        let (address, _) = self.0.get_or_init(|| match std::env::var(env) {
-            Ok(text) => (named(&text), None),
-            Err(_) => {
-                let (address, server) = start();
-                (address, Some(server))
-            }
-        });
-        address
-    }
+    let started = start().unwrap_or_else(|error| panic!("a shared server of the tests does not start: {error:?}"));
+    (started.0, Some(started.1))
 }
 
 impl Stack {
-    /// The servers of this process.
-    ///
-    /// Asking for a server panics when it cannot be started: this is for tests.
-    pub fn shared() -> &'static Self {
-        static STACK: LazyLock<Stack> = LazyLock::new(Stack::default);
-        &STACK
+    pub fn shared() -> Self {
+        Self
     }
 
-    pub fn kafka(&self) -> &KafkaClient {
-        self.kafka.get(ENV_KAFKA, KafkaClient::new, || {
-            let kafka = started(Kafka::start(1));
-            (kafka.client().clone(), kafka)
-        })
+    pub fn kafka(self) -> &'static KafkaClient {
+        static KAFKA: Shared<KafkaClient, Kafka> = LazyLock::new(|| {
+            shared(ENV_KAFKA, KafkaClient::new, || Kafka::start(1).map(|kafka| (kafka.client().clone(), kafka)))
+        });
+        &KAFKA.0
     }
 
     /// The URLs of all nodes of a Redis Cluster of three primaries with a replica each.
-    pub fn redis_cluster(&self) -> &[String] {
-        self.cluster.get(
-            ENV_REDIS_CLUSTER,
-            |text| text.split(',').map(str::to_owned).collect(),
-            || {
-                let cluster = started(RedisCluster::start(3, 1));
-                (cluster.nodes(), cluster)
-            },
-        )
+    pub fn redis_cluster(self) -> &'static [String] {
+        static CLUSTER: Shared<Vec<String>, RedisCluster> = LazyLock::new(|| {
+            let named = |text: &str| text.split(',').map(str::to_owned).collect();
+            shared(ENV_REDIS_CLUSTER, named, || RedisCluster::start(3, 1).map(|cluster| (cluster.nodes(), cluster)))
+        });
+        &CLUSTER.0
     }
 
-    pub fn redis(&self) -> &str {
-        self.redis.get(ENV_REDIS, str::to_owned, || {
-            let redis = started(RedisServer::start::<&str>(&[]));
-            (redis.url(), redis)
-        })
+    pub fn redis(self) -> &'static str {
+        static REDIS: Shared<String, RedisServer> = LazyLock::new(|| {
+            shared(ENV_REDIS, str::to_owned, || RedisServer::start::<&str>(&[]).map(|redis| (redis.url(), redis)))
+        });
+        &REDIS.0
     }
 
     /// The bucket of an S3 that answers as it should; for faults and counts start an [`S3`] of one's own.
-    pub fn s3(&self) -> &Bucket {
-        let named = |text: &str| {
-            let (endpoint, bucket) = text.rsplit_once('/').unwrap_or((text, "weir"));
-            Bucket::new(endpoint, bucket)
-        };
-        self.s3.get(ENV_S3, named, || {
-            let s3 = started(S3::start());
-            (s3.bucket().clone(), s3)
-        })
+    pub fn s3(self) -> &'static Bucket {
+        static SHARED_S3: Shared<Bucket, S3> = LazyLock::new(|| {
+            let named = |text: &str| {
+                let (endpoint, bucket) = text.rsplit_once('/').unwrap_or((text, "weir"));
+                Bucket::new(endpoint, bucket)
+            };
+            shared(ENV_S3, named, || S3::start().map(|s3| (s3.bucket().clone(), s3)))
+        });
+        &SHARED_S3.0
     }
-}
-
-fn started<Server>(server: Result<Server>) -> Server {
-    server.unwrap_or_else(|error| panic!("a shared server of the tests does not start: {error:?}"))
 }
 
 /// All servers at once, owned: what `cargo xtask test` and `cargo xtask stack` keep up.
@@ -172,45 +120,44 @@ pub struct Servers {
     pub cluster: RedisCluster,
     pub redis: RedisServer,
     pub s3: S3,
-}
-
-#[derive(Debug)]
-pub struct ServerPorts {
-    pub kafka: Port,
-    pub cluster: Vec<Port>,
-    pub redis: Port,
-    pub s3: Port,
-}
-
-pub const CLUSTER_NODES: usize = 6;
-
-impl ServerPorts {
-    pub fn lease() -> Result<Self> {
-        let cluster = (0..CLUSTER_NODES).map(|_| Port::lease()).collect::<Result<_>>()?;
-        Ok(Self { kafka: Port::lease()?, cluster, redis: Port::lease()?, s3: Port::lease()? })
-    }
+    /// What tests/security shares, and the authority that it trusts.
+    secured: Option<(SecuredKafka, Authority)>,
 }
 
 impl Servers {
-    /// Starts them all, side by side.
-    pub fn start(ports: ServerPorts) -> Result<Self> {
+    /// Starts them all, side by side; what tests/security shares only where that is wanted.
+    pub fn start(is_secured: bool) -> Result<Self> {
         std::thread::scope(|scope| {
-            let kafka = scope.spawn(|| Kafka::start_on(vec![ports.kafka]));
-            let cluster = RedisCluster::start_on(ports.cluster, 1, &[]).context("the Redis Cluster");
-            let redis = RedisServer::start_on::<&str>(ports.redis, &[]).context("the single Redis");
-            let s3 = S3::start_on(&ports.s3).context("the S3");
-            let kafka = kafka.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("Kafka");
-            Ok(Self { kafka: kafka?, cluster: cluster?, redis: redis?, s3: s3? })
+            let kafka = scope.spawn(|| Kafka::start(1).context("Kafka"));
+            let secured = is_secured.then(|| {
+                scope.spawn(|| {
+                    let authority = Authority::new()?;
+                    let kafka = SecuredKafka::start(&authority, &[SCRAM_USER]).context("the secured Kafka")?;
+                    anyhow::Ok((kafka, authority))
+                })
+            });
+            let cluster = RedisCluster::start(3, 1).context("the Redis Cluster");
+            let redis = RedisServer::start::<&str>(&[]).context("the single Redis");
+            let s3 = S3::start().context("the S3");
+            let kafka = kafka.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let secured =
+                secured.map(|secured| secured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            Ok(Self { kafka: kafka?, cluster: cluster?, redis: redis?, s3: s3?, secured: secured.transpose()? })
         })
     }
 
-    /// The environment by which [`Stack::shared`] finds them.
+    /// The environment by which [`Stack::shared`], [`authority()`] and [`secured_kafka()`] find them.
     pub fn env(&self) -> Vec<(&'static str, String)> {
-        vec![
+        let mut env = vec![
             (ENV_KAFKA, self.kafka.bootstrap().to_owned()),
             (ENV_REDIS_CLUSTER, self.cluster.nodes().join(",")),
             (ENV_REDIS, self.redis.url()),
             (ENV_S3, format!("{}/{}", self.s3.endpoint(), self.s3.bucket().name())),
-        ]
+        ];
+        if let Some((kafka, authority)) = &self.secured {
+            let folder = authority.folder().display().to_string();
+            env.extend([(ENV_SECURED_KAFKA, kafka.doors()), (ENV_AUTHORITY, folder)]);
+        }
+        env
     }
 }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -23,7 +23,7 @@ use tokio_rustls::{
 };
 
 use crate::{
-    process::{output, program},
+    process::{printed, program},
     scratch::Scratch,
 };
 
@@ -141,8 +141,7 @@ impl Identity {
         openssl
             .args(["pkcs8", "-topk8", "-v2", "aes-256-cbc", "-passout", "env:PASSPHRASE"])
             .env("PASSPHRASE", passphrase);
-        let output = output(openssl.arg("-in").arg(&self.key).arg("-out").arg(&encrypted))?;
-        ensure!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
+        printed(openssl.arg("-in").arg(&self.key).arg("-out").arg(&encrypted))?;
         Ok(encrypted)
     }
 }

@@ -135,33 +135,27 @@ fn ask_to_end() {
 
 /// The processes that run after so long; none, as soon as none runs.
 pub fn left_after(limit: Duration) -> Vec<i32> {
-    let start = Instant::now();
-    loop {
-        let left = tree::descendants();
-        if left.is_empty() || start.elapsed() >= limit {
-            return left;
-        }
-        pause();
-    }
+    until_none(limit, |_| {})
 }
 
 /// Kills all descendants, those too that are started meanwhile.
 pub fn end_all() {
+    until_none(GRACE, |pid| signal(pid, Signal::KILL));
+}
+
+/// Does this with each descendant until none runs, or so long; which are left.
+fn until_none(limit: Duration, each: fn(i32)) -> Vec<i32> {
     let start = Instant::now();
     loop {
         let left = tree::descendants();
-        if left.is_empty() || start.elapsed() >= GRACE {
-            return;
+        left.iter().copied().for_each(each);
+        if left.is_empty() || start.elapsed() >= limit {
+            return left;
         }
-        left.iter().for_each(|&pid| signal(pid, Signal::KILL));
-        pause();
+        // Orphans that have ended are zombies until someone waits for them. Nothing else waits: no step runs now.
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        thread::sleep(LOOK);
     }
-}
-
-fn pause() {
-    // Orphans that have ended are zombies until someone waits for them. Nothing else waits: no step runs now.
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-    thread::sleep(LOOK);
 }
 
 pub fn signal(pid: i32, signal: Signal) {
@@ -254,23 +248,12 @@ mod tree {
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {
-    use std::{
-        io::{BufRead, BufReader},
-        process::{Command, Stdio},
-    };
-
     use super::*;
     use crate::shell::{self, command};
-
-    /// Set for the copy of this test binary that is ended by a signal.
-    const COPY: &str = "WEIR_TEST_COPY_OF_XTASK";
 
     /// One test: each step ends all that this process has started.
     #[test]
     fn all_that_a_step_has_started_ends_with_it_and_is_named() {
-        if std::env::var_os(COPY).is_some() {
-            return run_until_a_signal();
-        }
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let sh = |script: &'static str| move || shell::run(command("sh", &["-c", script]));
         let hangs = within("hangs", Duration::from_secs(1), sh("sleep 1001 & sleep 1002; true"));
@@ -284,34 +267,5 @@ mod tests {
         assert_eq!(leftovers(), "", "none runs any more");
         let fails = within("fails", Duration::from_secs(60), sh("exit 7"));
         assert!(fails.unwrap_err().to_string().contains("exit status: 7"));
-        a_signal_ends_it_with_its_tables();
-    }
-
-    fn run_until_a_signal() {
-        tables::begin(&[]);
-        tables::begin_step("hangs", 0);
-        // On a line of its own: with one thread the test's name is in front.
-        let hangs = || shell::run(command("sh", &["-c", "echo; echo runs; exec sleep 1004"]));
-        let _ = within("hangs", Duration::from_secs(120), hangs);
-        // The thread of the signal ends the process.
-        loop {
-            thread::park();
-        }
-    }
-
-    fn a_signal_ends_it_with_its_tables() {
-        let mut copy = Command::new(std::env::current_exe().unwrap());
-        copy.args(["bounds::tests::all_that_a_step_has_started_ends_with_it_and_is_named", "--exact", "--nocapture"]);
-        let mut copy = copy.env(COPY, "").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(copy.stdout.take().unwrap()).lines();
-        assert!(said.any(|line| line.unwrap() == "runs"), "it starts its step");
-        // This process alone: what it has started has not heard it.
-        signal(i32::try_from(copy.id()).unwrap(), Signal::TERM);
-        let ended = copy.wait_with_output().unwrap();
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert_eq!(ended.status.code(), Some(ENDED), "{said}");
-        for part in ["step hangs: a signal ends it", "took:\nhangs", "s, and had not ended\nall"] {
-            assert!(said.contains(part), "{part}: {said}");
-        }
     }
 }

@@ -13,10 +13,9 @@ use crate::{
     alerts, bounds,
     changes::{self, Changes},
     counts::{self, CountsArgs},
-    deploy, faults, fuzz,
+    deploy, fuzz,
     rows::{self, Plan, Planned},
-    servers,
-    setup::{self, Scope},
+    servers, setup,
     shell::{self, command},
     simulate::{self, SimulateArgs},
     small_loads, tables, test_report,
@@ -95,10 +94,10 @@ const CHANGE: [Stage; 3] = [
     &[
         &[step("build", 1_800, |_| servers::build_listed())],
         &[
-            // Cold, it downloads and compiles for 8 minutes.
-            Step { part_of: &DEPLOYED, ..step("setup", 2_400, set_up) },
+            step("setup", 1_800, |_| setup::run()),
             step("deny", 120, |_| deny()),
-            Step { of: &DEPLOYED, ..step("deploy", 240, |_| deploy::run()) },
+            // Cold, it downloads and compiles for minutes.
+            Step { of: &DEPLOYED, ..step("deploy", 1_800, |_| deploy::run()) },
             step("alerts", 240, |_| alerts::run()),
         ],
     ],
@@ -109,7 +108,7 @@ const CHANGE: [Stage; 3] = [
             step("docs", 900, |_| docs()),
             // Instructions do not depend on what else runs.
             Step { of: &COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
-            step("faults", 1_500, |_| faults::run(&["--ci".to_owned()])),
+            step("faults", 1_500, |_| servers::faults(&["--ci".to_owned()])),
         ],
     ],
 ];
@@ -153,7 +152,7 @@ const EVERYTHING: [Stage; 1] = [&[&[
     step("long tests", servers::LONG_SECONDS, |_| servers::long()),
     step("fuzz", 2 * 3600, |_| fuzz::run(600, None)),
     step("simulate", 4 * 3600, |_| simulate::run(&SimulateArgs::many(20_000))),
-    step("all faults", 6 * 3600, |_| faults::run(&[])),
+    step("all faults", 6 * 3600, |_| servers::faults(&[])),
 ]]];
 
 /// Checks format, lints, dependencies, deploy/ and docs, tests, counts instructions, and injects faults. Prints when each step began and
@@ -173,9 +172,7 @@ pub fn run(args: CiArgs) -> Result<()> {
     profiles.iter().for_each(|profile| test_report::forget(profile));
     tables::begin(profiles);
     if let Some(commit) = changes.none_in(&EXAMPLES) {
-        tables::note(format!(
-            "test: without the examples: they and what they talk to are as in {commit}, which passed"
-        ));
+        tables::leave_out("examples", format!("not run: they and what they talk to are as in {commit}, which passed"));
     }
     let end = all_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let outcome = CHANGE.iter().chain(more).try_for_each(|stage| {
@@ -242,11 +239,6 @@ fn deny() -> Result<()> {
         return Err(failed);
     }
     fuzz::check_lock()
-}
-
-/// In part: without the tools that check deploy/. Two of them are compiled.
-fn set_up(in_part: bool) -> Result<()> {
-    setup::run(if in_part { Scope::Tests } else { Scope::Everything })
 }
 
 /// In part: without the examples.

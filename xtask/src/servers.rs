@@ -1,12 +1,12 @@
-//! `test` and `stack`: build the program that starts the servers (testkit's weir-servers), and run it.
+//! `test` and `stack`: build the program that starts the servers (testkit's weir-servers), and run it. `bench` and `faults` start servers
+//! of their own.
 
 use std::{ffi::OsStr, fs, os::unix::process::CommandExt, path::PathBuf, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result};
 
 use crate::{
-    bounds,
-    setup::{self, Scope},
+    bounds, setup,
     shell::{self, Profile, built, command},
     temporary, test_report,
 };
@@ -27,7 +27,7 @@ pub fn test(args: &[String]) -> Result<()> {
 }
 
 pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
-    setup::run(Scope::Tests)?;
+    setup::run()?;
     if args.iter().any(|arg| arg.starts_with("--run-ignored")) {
         setup::serializers()?;
     }
@@ -112,7 +112,7 @@ fn nextest<S: AsRef<OsStr>>(verb: &str, args: &[S]) -> Command {
 
 /// Keeps the stack up until Ctrl-C.
 pub fn stack(args: &[String]) -> Result<()> {
-    setup::run(Scope::Tests)?;
+    setup::run()?;
     shell::run(command("cargo", &["build", "-q", "--workspace", "--bins"]))?;
     let mut stack = command(built(Profile::Dev, "weir-servers"), &["stack", "--weir"]);
     stack.arg(built(Profile::Dev, "weir")).args(args);
@@ -120,4 +120,21 @@ pub fn stack(args: &[String]) -> Result<()> {
     let said = shell::say(&stack);
     let error = stack.exec();
     Err(error).with_context(|| format!("cannot start `{said}`"))
+}
+
+/// Builds weir as it is released and runs benches/system with these arguments.
+pub fn bench(args: &[String]) -> Result<()> {
+    setup::run()?;
+    // The bench profile is the release profile; cargo builds the weir binary with it, by the same features.
+    let mut bench = command("cargo", &["bench", "-q", "--locked", "-p", "weir", "--bench", "system", "--"]);
+    bench.args(args);
+    shell::run(bench)
+}
+
+/// Runs the catalogue of faults.
+pub fn faults(args: &[String]) -> Result<()> {
+    setup::run()?;
+    let mut faults = command("cargo", &["test", "-q", "--locked", "--workspace", "--test", "faults", "--"]);
+    faults.args(args);
+    temporary::run(faults)
 }

@@ -16,13 +16,6 @@ use crate::shell::{self, command, output, workspace};
 /// Kafka 4 needs this Java.
 const JAVA: u32 = 17;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    Tests,
-    /// Also the tools that check deploy/.
-    Everything,
-}
-
 /// A program, the Debian packages that have it and what it looks for, and its use.
 #[derive(Debug, Clone, Copy)]
 pub struct Tool {
@@ -65,17 +58,12 @@ const TEST_TOOLS: [Tool; 10] = [
     Tool { program: "chromedriver", package: "chromium-driver", needed_for: "the tests of the page" },
 ];
 
-pub fn run(scope: Scope) -> Result<()> {
+/// Installs what builds and tests need.
+pub fn run() -> Result<()> {
     tools()?;
     // Side by side, since they wait for the network in turn: a thread for each kind of package.
     thread::scope(|threads| {
-        let of_others = threads.spawn(|| {
-            twice(examples::fetch)?;
-            match scope {
-                Scope::Tests => Ok(()),
-                Scope::Everything => twice(deploy::fetch),
-            }
-        });
+        let of_others = threads.spawn(|| twice(examples::fetch));
         let of_java = threads.spawn(|| {
             twice(|| {
                 fetch_jars("testkit/pom.xml", "kafka-libs")?;
@@ -90,6 +78,12 @@ pub fn run(scope: Scope) -> Result<()> {
     })
 }
 
+/// Installs also the tools that check deploy/.
+pub fn everything() -> Result<()> {
+    run()?;
+    twice(deploy::fetch)
+}
+
 /// Installs what builds and checks of the code need: what [`run()`] installs beyond that is needed when tests run.
 pub fn to_build() -> Result<()> {
     programs(&[&BUILD_TOOLS[..], &[PYTHON]].concat())?;
@@ -97,7 +91,7 @@ pub fn to_build() -> Result<()> {
 }
 
 /// Fetches once more where that fails: a registry may have a bad moment. What is there is not fetched again.
-fn twice(fetch: impl Fn() -> Result<()>) -> Result<()> {
+pub fn twice(fetch: impl Fn() -> Result<()>) -> Result<()> {
     fetch().or_else(|error| {
         eprintln!("{error:#}; trying once more");
         fetch()
@@ -228,7 +222,7 @@ fn text_of(list: &str) -> Result<String> {
 
 /// Fills a folder in .weir, unless it was filled for the same list. The list is written to its file there last, so that half of it
 /// never counts as complete.
-fn fill(wanted: &str, (folder, list): (&str, &str), fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub fn fill(wanted: &str, (folder, list): (&str, &str), fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let folder = workspace().join(".weir").join(folder);
     let list = folder.join(list);
     if fs::read_to_string(&list).is_ok_and(|had| had == wanted) {

@@ -16,8 +16,6 @@ struct Run {
     profiles: &'static [&'static str],
     /// The steps that have begun or were left out.
     steps: Vec<Step>,
-    /// What else is said at the end.
-    notes: Vec<String>,
 }
 
 struct Step {
@@ -41,7 +39,7 @@ static RUN: Mutex<Option<Run>> = Mutex::new(None);
 
 /// Begins a run that reports the tests of these profiles.
 pub fn begin(profiles: &'static [&'static str]) {
-    *run() = Some(Run { began: Instant::now(), profiles, steps: Vec::new(), notes: Vec::new() });
+    *run() = Some(Run { began: Instant::now(), profiles, steps: Vec::new() });
 }
 
 pub fn begin_step(name: &'static str, row: usize) {
@@ -66,15 +64,10 @@ pub fn leave_out(name: &'static str, why: String) {
     with(|run| run.steps.push(Step { name, ran: None, said: why }));
 }
 
-/// Has something said at the end.
-pub fn note(what: String) {
-    with(|run| run.notes.push(what));
-}
-
 /// Prints the tables, unless they are printed; who prints them meanwhile is waited for.
 pub fn print() {
     let mut run = run();
-    let Some(Run { began, profiles, steps, notes }) = run.take() else { return };
+    let Some(Run { began, profiles, steps }) = run.take() else { return };
     for profile in profiles {
         eprintln!("{}", test_report::slowest_and_flaky(profile));
     }
@@ -83,7 +76,6 @@ pub fn print() {
         eprintln!("{often}");
     }
     eprint!("{}", table(&steps, began.elapsed()));
-    notes.iter().for_each(|note| eprintln!("{note}"));
 }
 
 /// A line for each step of a run that has taken so long.

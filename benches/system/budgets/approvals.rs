@@ -27,7 +27,7 @@ impl Approvals {
     pub(super) fn new(scene: &Scene) -> Self {
         let periods = vec![0; scene.period(scene.end_ms())];
         // The first window fills up.
-        let look_at = scene.window.length_ms();
+        let look_at = scene.window.kind().length_ms;
         let (recent, in_window, most) = (VecDeque::new(), 0, 0);
         Self { scene: *scene, recent, in_window, most, look_at, looks: 0, looked: 0.0, periods, all: 0 }
     }
@@ -37,7 +37,7 @@ impl Approvals {
             return;
         }
         self.all += tokens;
-        if self.scene.window.is_rolling() {
+        if self.scene.window.kind().is_rolling {
             self.look_until(at);
             self.leave(at);
             self.recent.push_back((at, tokens));
@@ -53,8 +53,8 @@ impl Approvals {
 
     /// Drops what has left the window that ends at a moment.
     fn leave(&mut self, at: i64) {
-        while let Some((_, tokens)) = self.recent.pop_front_if(|(then, _)| *then + self.scene.window.length_ms() <= at)
-        {
+        let length_ms = self.scene.window.kind().length_ms;
+        while let Some((_, tokens)) = self.recent.pop_front_if(|(then, _)| *then + length_ms <= at) {
             self.in_window -= tokens;
         }
     }
@@ -64,7 +64,7 @@ impl Approvals {
             self.leave(self.look_at);
             self.looks += 1;
             self.looked += self.in_window as f64;
-            self.look_at += (self.scene.window.length_ms() / LOOKS).max(1);
+            self.look_at += (self.scene.window.kind().length_ms / LOOKS).max(1);
         }
     }
 
@@ -80,7 +80,7 @@ impl Approvals {
     /// The share of the limit that was used: of rolling windows the mean from the first full one on, else the least of a period.
     pub(super) fn used(&mut self) -> f64 {
         self.look_until(self.scene.end_ms());
-        let tokens = if self.scene.window.is_rolling() {
+        let tokens = if self.scene.window.kind().is_rolling {
             self.looked / self.looks as f64
         } else {
             self.periods.iter().copied().min().unwrap_or(0) as f64

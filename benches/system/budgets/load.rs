@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use weir_core::{basis::time::Time, limit::budget::SpanNow};
 
-use crate::store::START_MS;
+use crate::keyspace::START_MS;
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
@@ -38,32 +38,32 @@ pub enum Window {
     TotalAtOnce,
 }
 
-impl Window {
-    pub(super) fn says(self) -> &'static str {
-        match self {
-            Self::Minute => "`window = \"1m\"`, even load",
-            Self::Hour => "`window = \"1h\"`, even load",
-            Self::HourInBursts => "`window = \"1h\"`, in bursts",
-            Self::Day => "`window = \"24h\"`, even load",
-            Self::CalendarDay => "`per = \"day\"`, even load",
-            Self::CalendarDayAtOnce => "`per = \"day\"`, all at once",
-            Self::TotalAtOnce => "`total = true`, all at once",
-        }
-    }
-
-    pub(super) fn is_rolling(self) -> bool {
-        match self {
-            Self::Minute | Self::Hour | Self::HourInBursts | Self::Day => true,
-            Self::CalendarDay | Self::CalendarDayAtOnce | Self::TotalAtOnce => false,
-        }
-    }
-
+/// What differs from window to window.
+pub(super) struct Kind {
+    pub(super) says: &'static str,
+    pub(super) is_rolling: bool,
     /// Whether its intents come evenly; else as fast as they are read.
-    pub(super) fn is_even(self) -> bool {
-        match self {
-            Self::Minute | Self::Hour | Self::Day | Self::CalendarDay => true,
-            Self::HourInBursts | Self::CalendarDayAtOnce | Self::TotalAtOnce => false,
-        }
+    pub(super) is_even: bool,
+    /// Its length; of a total, of the time that is looked at.
+    pub(super) length_ms: i64,
+    /// How many of it are run through.
+    pub(super) windows: i64,
+    /// The time between two batches of an instance, in the mean, at least.
+    pause_ms: f64,
+}
+
+impl Window {
+    pub(super) fn kind(self) -> Kind {
+        let (says, is_rolling, is_even, length_ms, windows, pause_ms) = match self {
+            Self::Minute => ("`window = \"1m\"`, even load", true, true, MINUTE_MS, 3, 50.0),
+            Self::Hour => ("`window = \"1h\"`, even load", true, true, HOUR_MS, 3, 250.0),
+            Self::HourInBursts => ("`window = \"1h\"`, in bursts", true, false, HOUR_MS, 12, 50.0),
+            Self::Day => ("`window = \"24h\"`, even load", true, true, DAY_MS, 2, 1_000.0),
+            Self::CalendarDay => ("`per = \"day\"`, even load", false, true, DAY_MS, 2, 1_000.0),
+            Self::CalendarDayAtOnce => ("`per = \"day\"`, all at once", false, false, DAY_MS, 2, 50.0),
+            Self::TotalAtOnce => ("`total = true`, all at once", false, false, DAY_MS, 1, 50.0),
+        };
+        Kind { says, is_rolling, is_even, length_ms, windows, pause_ms }
     }
 
     /// In how many waves the intents of a window come.
@@ -74,34 +74,6 @@ impl Window {
     /// Instances of so many that leave in a window. A quarter; in a minute one.
     fn leaving(self, instances: usize) -> usize {
         if self == Self::Minute { 1 } else { instances.div_ceil(LEAVING) }
-    }
-
-    /// Its length; of a total, of the time that is looked at.
-    pub(super) fn length_ms(self) -> i64 {
-        match self {
-            Self::Minute => MINUTE_MS,
-            Self::Hour | Self::HourInBursts => HOUR_MS,
-            Self::Day | Self::CalendarDay | Self::CalendarDayAtOnce | Self::TotalAtOnce => DAY_MS,
-        }
-    }
-
-    /// How many of it are run through.
-    pub(super) fn windows(self) -> i64 {
-        match self {
-            Self::Minute | Self::Hour => 3,
-            Self::HourInBursts => 12,
-            Self::Day | Self::CalendarDay | Self::CalendarDayAtOnce => 2,
-            Self::TotalAtOnce => 1,
-        }
-    }
-
-    /// The time between two batches of an instance, in the mean, at least.
-    fn pause_ms(self) -> f64 {
-        match self {
-            Self::Minute | Self::HourInBursts | Self::CalendarDayAtOnce | Self::TotalAtOnce => 50.0,
-            Self::Hour => 250.0,
-            Self::Day | Self::CalendarDay => 1_000.0,
-        }
     }
 }
 
@@ -125,16 +97,16 @@ pub struct Scene {
 
 impl Scene {
     pub(super) fn end_ms(&self) -> i64 {
-        self.window.length_ms() * self.window.windows()
+        self.window.kind().length_ms * self.window.kind().windows
     }
 
     /// The number of the calendar period at a moment.
     pub(super) fn period(&self, at: i64) -> usize {
-        usize::try_from(at / self.window.length_ms()).unwrap_or(0)
+        usize::try_from(at / self.window.kind().length_ms).unwrap_or(0)
     }
 
     pub(super) fn span(&self, at: i64) -> SpanNow {
-        let length_ms = self.window.length_ms();
+        let length_ms = self.window.kind().length_ms;
         match self.window {
             Window::Minute | Window::Hour | Window::HourInBursts | Window::Day => {
                 SpanNow::Rolling { window_ms: length_ms }
@@ -148,7 +120,7 @@ impl Scene {
     }
 
     fn wave_ms(&self) -> i64 {
-        self.window.length_ms() / self.window.waves()
+        self.window.kind().length_ms / self.window.waves()
     }
 
     fn offered(&self) -> f64 {
@@ -158,7 +130,7 @@ impl Scene {
     /// Intents per millisecond over all instances, while there are any.
     fn rate(&self) -> f64 {
         let even = self.offered() / self.wave_ms() as f64;
-        if self.window.is_even() { even } else { even.max(BLAST_PER_MS * self.instances as f64) }
+        if self.window.kind().is_even { even } else { even.max(BLAST_PER_MS * self.instances as f64) }
     }
 }
 
@@ -208,15 +180,15 @@ pub(super) struct Load {
 impl Load {
     pub(super) fn new(scene: &Scene) -> Self {
         let mut random = fastrand::Rng::with_seed(scene.seed);
-        let (length_ms, wave_ms) = (scene.window.length_ms(), scene.wave_ms());
+        let (length_ms, wave_ms) = (scene.window.kind().length_ms, scene.wave_ms());
         let busy_ms = ((scene.offered() / scene.rate()) as i64).clamp(1, wave_ms);
         // A burst is over when the next one begins.
         let late_ms = if scene.window.waves() > 1 { wave_ms - busy_ms } else { 0 };
-        let waves = 0..scene.window.windows() * scene.window.waves();
+        let waves = 0..scene.window.kind().windows * scene.window.waves();
         let waves: Vec<i64> = waves.map(|wave| wave * wave_ms + random.i64(0..=late_ms)).collect();
         let mut steps = BinaryHeap::new();
         let mut kill = true;
-        for window in 0..scene.window.windows() {
+        for window in 0..scene.window.kind().windows {
             for _ in 0..scene.window.leaving(scene.instances) {
                 let (at, place) = (window * length_ms + random.i64(0..busy_ms), random.usize(..scene.instances));
                 steps.push(Reverse((at, place, Step::Leave { kill })));
@@ -234,7 +206,7 @@ impl Load {
     /// When an instance that has read at a moment reads again.
     fn next_read(&mut self, at: i64) -> i64 {
         let one_ms = self.present() / self.scene.rate();
-        let pause_ms = self.scene.window.pause_ms().max(one_ms) * (0.5 + self.random.f64());
+        let pause_ms = self.scene.window.kind().pause_ms.max(one_ms) * (0.5 + self.random.f64());
         at + (pause_ms as i64).max(1)
     }
 

@@ -42,8 +42,8 @@ impl PublishedLedger {
     /// Grants a refill, or what is left of the limit.
     fn take(&mut self, at: i64) -> u64 {
         let Scene { window, limit, .. } = self.scene;
-        let length_ms = window.length_ms();
-        let bucket_ms = if window.is_rolling() { length_ms / BUCKETS } else { length_ms };
+        let length_ms = window.kind().length_ms;
+        let bucket_ms = if window.kind().is_rolling { length_ms / BUCKETS } else { length_ms };
         self.buckets.retain(|start, _| start + length_ms > at);
         let used: u64 = self.buckets.values().sum();
         let granted = (limit / BATCHES).max(1).min(limit.saturating_sub(used));

@@ -1,16 +1,14 @@
 //! What is printed: a table for each window.
 
-use std::fmt;
-
-use super::{Case, Figures, Report, load::Window};
+use super::{Budgets, Case, Figures, load::Window};
 use crate::report::table;
 
 impl Case {
     fn row(&self) -> Vec<String> {
         let Self { scene, one_call, fixed, weir } = self;
-        let limit = scene.limit as f64;
+        let (limit, windows) = (scene.limit as f64, scene.window.kind().windows as f64);
         let of_limit = |tokens: u64| percent(100.0 * tokens as f64 / limit);
-        let wasted = |figures: &Figures| percent(100.0 * figures.wasted as f64 / limit / scene.window.windows() as f64);
+        let wasted = |figures: &Figures| percent(100.0 * figures.wasted as f64 / limit / windows);
         let used = |figures: &Figures| percent(100.0 * figures.used);
         vec![
             scene.limit.to_string(),
@@ -41,7 +39,7 @@ fn percent(value: f64) -> String {
 
 fn head(window: Window) -> [&'static str; 12] {
     [
-        window.says(),
+        window.kind().says,
         "instances",
         "one call per intent: used",
         "fixed batch: calls",
@@ -56,19 +54,17 @@ fn head(window: Window) -> [&'static str; 12] {
     ]
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { budgets, cases, goals } = self;
-        writeln!(f, "offered in a window: {} of the limit; seed {}; all figures in %", budgets.load, budgets.seed)?;
-        writeln!(f, "calls: of the ledger, of decisions (one call per intent: 100)")?;
-        writeln!(f, "wasted: granted and lost with an instance, in a window, of the limit")?;
-        writeln!(f, "over: approved above the limit in the fullest window, of the limit")?;
-        writeln!(f, "used: approved in a window, of the limit")?;
-        for cases in cases.chunk_by(|one, next| one.scene.window == next.scene.window) {
-            let Some(first) = cases.first() else { continue };
-            writeln!(f, "\n{}", table(head(first.scene.window), cases.iter().map(Case::row)))?;
-        }
-        writeln!(f)?;
-        goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
-    }
+pub(super) fn tables(Budgets { load, seed, .. }: &Budgets, cases: &[Case]) -> String {
+    let of_window = cases.chunk_by(|one, next| one.scene.window == next.scene.window).map(|cases| {
+        let table = table(head(cases[0].scene.window), cases.iter().map(Case::row));
+        format!("\n{table}\n")
+    });
+    format!(
+        "offered in a window: {load} of the limit; seed {seed}; all figures in %\n\
+         calls: of the ledger, of decisions (one call per intent: 100)\n\
+         wasted: granted and lost with an instance, in a window, of the limit\n\
+         over: approved above the limit in the fullest window, of the limit\n\
+         used: approved in a window, of the limit\n{}",
+        of_window.collect::<String>()
+    )
 }

@@ -1,6 +1,6 @@
 //! weir's leases: those of each instance, calls that take time, and instances that end with tokens in hand.
 
-use std::{cmp::Ordering, collections::BinaryHeap, iter::Peekable, time::Duration};
+use std::{collections::BTreeMap, iter::Peekable, time::Duration};
 
 use anyhow::{Result, ensure};
 use weir_core::limit::budget::{
@@ -41,35 +41,11 @@ enum Event {
 }
 
 struct Planned {
-    at: i64,
-    /// Of two at the same time the lower one comes first.
-    number: u64,
     instance: usize,
     /// When the call was sent that it is of.
     sent_at: i64,
     event: Event,
 }
-
-impl Ord for Planned {
-    /// The first event is the greatest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
-impl PartialOrd for Planned {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Planned {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Planned {}
 
 struct Instance {
     holder: String,
@@ -89,7 +65,8 @@ struct World<'l, 's> {
     ledger: &'l mut Ledger<'s>,
     random: fastrand::Rng,
     now: i64,
-    events: BinaryHeap<Planned>,
+    /// By when they happen; of two at the same time that with the lower number comes first.
+    events: BTreeMap<(i64, u64), Planned>,
     planned: u64,
     instances: Vec<Instance>,
     places: Vec<usize>,
@@ -110,7 +87,7 @@ pub(super) fn leases(scene: &Scene, ledger: &mut Ledger<'_>) -> Result<Figures> 
         ledger,
         random: fastrand::Rng::with_seed(scene.seed),
         now: 0,
-        events: BinaryHeap::new(),
+        events: BTreeMap::new(),
         planned: 0,
         instances: Vec::new(),
         places: Vec::new(),
@@ -140,7 +117,7 @@ fn passed(at: i64) -> Duration {
 impl World<'_, '_> {
     fn run(&mut self, load: &mut Peekable<Load>) -> Result<()> {
         loop {
-            let next = self.events.peek().map_or(i64::MAX, |planned| planned.at);
+            let next = self.events.first_key_value().map_or(i64::MAX, |((at, _), _)| *at);
             if let Some((at, place, arrival)) = load.next_if(|(at, ..)| *at <= next) {
                 self.now = at;
                 self.arrives(place, arrival);
@@ -216,11 +193,13 @@ impl World<'_, '_> {
     /// Plans what happens so much later, of a call that was sent then.
     fn plan_of_call(&mut self, instance: usize, (sent_at, after_ms): (i64, i64), event: Event) {
         self.planned += 1;
-        self.events.push(Planned { at: self.now + after_ms, number: self.planned, instance, sent_at, event });
+        self.events.insert((self.now + after_ms, self.planned), Planned { instance, sent_at, event });
     }
 
     fn happens(&mut self) -> Result<()> {
-        let Some(Planned { at, instance: number, sent_at, event, .. }) = self.events.pop() else { return Ok(()) };
+        let Some(((at, _), Planned { instance: number, sent_at, event })) = self.events.pop_first() else {
+            return Ok(());
+        };
         self.now = at;
         match event {
             Event::Turn(DueTurn { call, number: turn, turn: asked, .. }) => {

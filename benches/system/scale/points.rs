@@ -30,20 +30,13 @@ pub enum Dimension {
     Lanes,
 }
 
-/// Before a drain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Histories {
-    None,
-    OneSend,
-}
-
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Setup {
     pub(super) workload: Workload,
     pub(super) lanes: u16,
     pub(super) nodes: usize,
-    pub(super) histories: Histories,
+    /// Whether each user has a send of two days before.
+    pub(super) has_histories: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -60,13 +53,14 @@ pub(super) struct Point {
 impl Scale {
     /// The points of a dimension, each with its base case.
     pub(super) fn points(&self, dimension: Dimension) -> Vec<Point> {
-        let all = Workload::new(self.intents, self.intents / SENDS, self.seed);
-        let base = Setup { workload: all, lanes: 1, nodes: PRIMARIES, histories: Histories::None };
+        let intents = self.settings.intents;
+        let all = self.workload(intents, intents / SENDS);
+        let base = Setup { workload: all, lanes: 1, nodes: PRIMARIES, has_histories: false };
         let with = |workload| Setup { workload, ..base };
         match dimension {
             Dimension::Users => [10_000, 100_000, 1_000_000, 10_000_000]
                 .into_iter()
-                .filter(|users| *users <= self.users)
+                .filter(|users| self.settings.users.is_none_or(|most| *users <= most))
                 .map(|users| Point::of(grouped(users), self.of_users(users), self.of_users_beside(users)))
                 .collect(),
             Dimension::Campaigns => [1, 100, 1000]
@@ -90,12 +84,17 @@ impl Scale {
         }
     }
 
+    /// Intents for all of these users.
+    fn workload(&self, intents: u32, users: u32) -> Workload {
+        Workload { intents, users, active: users, segmented: users, ..self.settings.workload() }
+    }
+
     /// So many users; those drawn, evenly spread over the ids, get five sends each.
     fn of_users(&self, users: u32) -> Setup {
-        let intents = self.intents.min(users * SENDS).max(MIN_INTENTS);
+        let intents = self.settings.intents.min(users * SENDS).max(MIN_INTENTS);
         let active = (intents / SENDS).min(users);
-        let workload = Workload { users, segmented: users, active, ..Workload::new(intents, users, self.seed) };
-        Setup { workload, lanes: 1, nodes: PRIMARIES, histories: Histories::OneSend }
+        let workload = Workload { active, ..self.workload(intents, users) };
+        Setup { workload, lanes: 1, nodes: PRIMARIES, has_histories: true }
     }
 
     /// The base case with as many intents as that many users get.

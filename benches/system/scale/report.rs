@@ -1,12 +1,10 @@
 //! What is printed, and drawn.
 
-use std::fmt;
-
 use anyhow::Result;
 use comfy_table::Table;
 
 use super::{
-    Figure, Measured, Report, Scale,
+    Figure, Measured, Scale,
     points::{Point, grouped},
 };
 use crate::{
@@ -33,7 +31,7 @@ impl Measured {
         plot::write(&plot, &scale.plots.join(format!("scale-{}.svg", self.dimension.name())))
     }
 
-    fn table(&self) -> Table {
+    pub(super) fn table(&self) -> Table {
         let mut head = vec![self.dimension.what(), "intents", "worker CPU, us", "Redis CPU, us", "redis.calls"];
         head.extend(["suppressed", "worker CPU : base", "Redis CPU : base", "redis.calls : base", "intents/s : base"]);
         head.push("within 10%");
@@ -66,17 +64,5 @@ impl Point {
         });
         let said = said.collect::<Vec<_>>().join(", ");
         if said.is_empty() { "yes".to_owned() } else { format!("no: {said}") }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, scale, dimensions } = self;
-        writeln!(f, "{machine}")?;
-        writeln!(f, "{} round(s); five intents per user and two caps, unless the row says otherwise", scale.rounds)?;
-        for measured in dimensions {
-            writeln!(f, "\n{}", measured.table())?;
-        }
-        Ok(())
     }
 }

@@ -1,65 +1,67 @@
-//! ACLs, written as the arguments of `kafka-acls.sh --add`, without the start of a JVM for each.
+//! ACLs, written as the arguments of `kafka-acls.sh --add`.
 
-use std::{
-    collections::HashSet,
-    ffi::{CStr, CString},
-    ptr,
-    time::Duration,
-};
+use std::{collections::HashSet, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use rdkafka::{bindings as rd, types::RDKafkaRespErr};
+use bytes::{Buf as _, BufMut as _};
 
-use super::KafkaClient;
+use super::{
+    Kafka, KafkaClient,
+    wire::{put_text, request, take_outcome, take_text},
+};
 use crate::wait_for;
 
-/// How long the broker may take to answer, and to show what was granted.
+/// How long the broker may take to show what was changed.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Room for librdkafka's own words about an ACL that is none.
-const REASON_BYTES: usize = 512;
+/// Kinds of requests, and their versions: <https://kafka.apache.org/protocol#protocol_api_keys>.
+const DESCRIBE: [i16; 2] = [29, 1];
+const CREATE: [i16; 2] = [30, 1];
+const DELETE: [i16; 2] = [31, 1];
+/// A filter that all kinds of resources, patterns, operations and permissions pass.
+const ANY: i8 = 1;
+/// The length of a text that is not there: a filter that all pass.
+const NULL: i16 = -1;
+const DENY: i8 = 2;
+const ALLOW: i8 = 3;
+const LITERAL: i8 = 3;
+const PREFIXED: i8 = 4;
+/// Whom brokers take clients without credentials for.
+const ANYBODY: &str = "User:ANONYMOUS";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    operations: Vec<rd::rd_kafka_AclOperation_t>,
-    resources: Vec<(rd::rd_kafka_ResourceType_t, String)>,
-    pattern: rd::rd_kafka_ResourcePatternType_t,
+    /// As they are listed, and their numbers.
+    operations: Vec<(&'static str, i8)>,
+    /// The numbers of their kinds, and their names.
+    resources: Vec<(i8, String)>,
+    pattern: i8,
 }
 
 impl Grant {
     /// Reads `--operation Read --topic a --topic b`, `--operation Write --transactional-id x- --resource-pattern-type
     /// prefixed` and so on.
     pub fn parse(arguments: &str) -> Result<Self> {
-        use rd::{rd_kafka_AclOperation_t as Operation, rd_kafka_ResourceType_t as Resource};
-        let mut grant = Self {
-            operations: Vec::new(),
-            resources: Vec::new(),
-            pattern: rd::rd_kafka_ResourcePatternType_t::RD_KAFKA_RESOURCE_PATTERN_LITERAL,
-        };
+        let mut grant = Self { operations: Vec::new(), resources: Vec::new(), pattern: LITERAL };
         let mut words = arguments.split_whitespace();
         while let Some(word) = words.next() {
-            let mut value =
-                || words.next().with_context(|| format!("{word} has no value in {arguments:?}")).map(str::to_owned);
+            let mut value = || words.next().with_context(|| format!("{word} has no value in {arguments:?}"));
             match word {
-                "--operation" => grant.operations.push(match value()?.as_str() {
-                    "Read" => Operation::RD_KAFKA_ACL_OPERATION_READ,
-                    "Write" => Operation::RD_KAFKA_ACL_OPERATION_WRITE,
-                    "Create" => Operation::RD_KAFKA_ACL_OPERATION_CREATE,
-                    "Describe" => Operation::RD_KAFKA_ACL_OPERATION_DESCRIBE,
-                    "DescribeConfigs" => Operation::RD_KAFKA_ACL_OPERATION_DESCRIBE_CONFIGS,
-                    "IdempotentWrite" => Operation::RD_KAFKA_ACL_OPERATION_IDEMPOTENT_WRITE,
+                "--operation" => grant.operations.push(match value()? {
+                    "Read" => ("READ", 3),
+                    "Write" => ("WRITE", 4),
+                    "Create" => ("CREATE", 5),
+                    "Describe" => ("DESCRIBE", 8),
+                    "DescribeConfigs" => ("DESCRIBE_CONFIGS", 10),
+                    "IdempotentWrite" => ("IDEMPOTENT_WRITE", 12),
                     other => bail!("{other} is no operation that is known here"),
                 }),
-                "--topic" => grant.resources.push((Resource::RD_KAFKA_RESOURCE_TOPIC, value()?)),
-                "--group" => grant.resources.push((Resource::RD_KAFKA_RESOURCE_GROUP, value()?)),
-                "--transactional-id" => {
-                    grant.resources.push((Resource::RD_KAFKA_RESOURCE_TRANSACTIONAL_ID, value()?));
-                }
-                "--cluster" => grant.resources.push((Resource::RD_KAFKA_RESOURCE_BROKER, "kafka-cluster".to_owned())),
-                "--resource-pattern-type" => match value()?.as_str() {
+                "--topic" => grant.resources.push((2, value()?.to_owned())),
+                "--group" => grant.resources.push((3, value()?.to_owned())),
+                "--cluster" => grant.resources.push((4, "kafka-cluster".to_owned())),
+                "--transactional-id" => grant.resources.push((5, value()?.to_owned())),
+                "--resource-pattern-type" => match value()? {
                     "literal" => {}
-                    "prefixed" => {
-                        grant.pattern = rd::rd_kafka_ResourcePatternType_t::RD_KAFKA_RESOURCE_PATTERN_PREFIXED;
-                    }
+                    "prefixed" => grant.pattern = PREFIXED,
                     other => bail!("{other} is no pattern type that is known here"),
                 },
                 other => bail!("{other} is no argument that is known here, in {arguments:?}"),
@@ -71,154 +73,131 @@ impl Grant {
 
     /// Each operation, as `kafka-acls.sh --list` calls it, with each resource's name.
     pub fn bindings(&self) -> Vec<(String, String)> {
-        let called = |operation| format!("{operation:?}").trim_start_matches("RD_KAFKA_ACL_OPERATION_").to_owned();
-        let of = |name: &String| self.operations.iter().map(|op| (called(op), name.clone())).collect::<Vec<_>>();
-        self.resources.iter().flat_map(|(_, name)| of(name)).collect()
+        let all = self.each();
+        all.map(|((listed, _), (_, name))| (listed.to_owned(), name.clone())).collect()
+    }
+
+    fn acls(&self, principal: &str, permission: i8) -> impl Iterator<Item = Acl> {
+        self.each().map(move |((_, operation), (kind, name))| Acl {
+            kind: *kind,
+            name: name.clone(),
+            pattern: self.pattern,
+            principal: principal.to_owned(),
+            operation,
+            permission,
+        })
+    }
+
+    /// Each operation on each resource.
+    fn each(&self) -> impl Iterator<Item = ((&'static str, i8), &(i8, String))> {
+        self.resources.iter().flat_map(|resource| self.operations.iter().map(move |operation| (*operation, resource)))
     }
 }
 
-type Right = (rd::rd_kafka_ResourceType_t, String, rd::rd_kafka_ResourcePatternType_t, rd::rd_kafka_AclOperation_t);
+/// What somebody may do or not, from anywhere.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Acl {
+    kind: i8,
+    name: String,
+    pattern: i8,
+    principal: String,
+    operation: i8,
+    permission: i8,
+}
+
+/// A right that is denied until it is lifted.
+#[derive(Debug)]
+#[must_use = "the right stays denied until it is lifted"]
+pub struct Denial {
+    client: KafkaClient,
+    denied: HashSet<Acl>,
+}
+
+impl Kafka {
+    /// Denies everybody to write to a topic. For brokers that were started with taps, which look at ACLs.
+    pub fn deny_writing(&self, topic: &str) -> Result<Denial> {
+        self.deny(&format!("--operation Write --topic {topic}"))
+    }
+
+    /// Denies everybody to see a group's offsets. Members that are in it already go on.
+    pub fn deny_describing_group(&self, group: &str) -> Result<Denial> {
+        self.deny(&format!("--operation Describe --group {group}"))
+    }
+
+    fn deny(&self, right: &str) -> Result<Denial> {
+        let (client, denied) = (self.client().clone(), Grant::parse(right)?.acls(ANYBODY, DENY).collect());
+        client.change_acls(CREATE, ANYBODY, &denied)?;
+        Ok(Denial { client, denied })
+    }
+}
+
+impl Denial {
+    pub fn lift(self) -> Result<()> {
+        self.client.change_acls(DELETE, ANYBODY, &self.denied)
+    }
+}
 
 impl KafkaClient {
-    /// Allows a user (`User:weir` is `weir`) these things, all at once, and waits until the broker that answers shows them: the
-    /// controller accepts ACLs before brokers know of them.
+    /// Allows a user (`User:weir` is `weir`) these things, all at once.
     pub fn grant(&self, user: &str, grants: &[Grant]) -> Result<()> {
-        let (admin, principal) = (self.admin()?, CString::new(format!("User:{user}"))?);
-        let client = admin.inner().native_ptr();
-        let mut rights: HashSet<Right> = HashSet::new();
-        for grant in grants {
-            for (kind, name) in &grant.resources {
-                rights
-                    .extend(grant.operations.iter().map(|&operation| (*kind, name.clone(), grant.pattern, operation)));
+        let principal = format!("User:{user}");
+        self.change_acls(CREATE, &principal, &grants.iter().flat_map(|grant| grant.acls(&principal, ALLOW)).collect())
+    }
+
+    /// Makes or deletes somebody's ACLs, and waits until the broker that answers shows it: the controller accepts a change before
+    /// brokers know of it.
+    fn change_acls(&self, how: [i16; 2], principal: &str, acls: &HashSet<Acl>) -> Result<()> {
+        let mut request = request(how)?;
+        request.put_i32(i32::try_from(acls.len())?);
+        for Acl { kind, name, pattern, principal, operation, permission } in acls {
+            request.put_i8(*kind);
+            put_text(&mut request, name)?;
+            request.put_i8(*pattern);
+            put_text(&mut request, principal)?;
+            put_text(&mut request, "*")?;
+            request.put_i8(*operation);
+            request.put_i8(*permission);
+        }
+        let mut answer = self.answer_to(&request)?;
+        for _ in 0..answer.try_get_i32()? {
+            take_outcome(&mut answer).context("an ACL was refused")?;
+            if how == DELETE {
+                // What was deleted follows: of the one ACL of a denial.
+                break;
             }
         }
-        let mut bindings = rights.iter().map(|right| binding(&principal, right)).collect::<Result<Vec<_>>>()?;
-        create(client, &mut bindings)?;
         let mut last = None;
-        let are_shown =
-            || last.insert(shown(client, &principal)).as_ref().ok().filter(|shown| rights.is_subset(shown)).map(drop);
-        if wait_for(DEADLINE, are_shown).is_none() {
-            bail!("of the rights {rights:?} of {user} the broker shows {last:?}");
+        let is_shown = || {
+            let shown = last.insert(self.acls_of(principal)).as_ref().ok()?;
+            let is_so = if how == DELETE { acls.is_disjoint(shown) } else { acls.is_subset(shown) };
+            is_so.then_some(())
+        };
+        if wait_for(DEADLINE, is_shown).is_none() {
+            bail!("of the changed ACLs {acls:?} the broker shows {last:?}");
         }
         Ok(())
     }
-}
 
-fn binding(principal: &CStr, (kind, name, pattern, operation): &Right) -> Result<*mut rd::rd_kafka_AclBinding_t> {
-    let name = CString::new(name.as_str())?;
-    let mut reason = [0; REASON_BYTES];
-    // SAFETY: all texts end in NUL and are copied; `reason` has the room that is told.
-    let made = unsafe {
-        rd::rd_kafka_AclBinding_new(
-            *kind,
-            name.as_ptr(),
-            *pattern,
-            principal.as_ptr(),
-            c"*".as_ptr(),
-            *operation,
-            rd::rd_kafka_AclPermissionType_t::RD_KAFKA_ACL_PERMISSION_TYPE_ALLOW,
-            reason.as_mut_ptr(),
-            reason.len(),
-        )
-    };
-    // SAFETY: librdkafka ends what it writes there with NUL.
-    ensure!(!made.is_null(), "{}", unsafe { CStr::from_ptr(reason.as_ptr()) }.to_string_lossy());
-    Ok(made)
-}
-
-/// Makes the ACLs and frees their bindings.
-fn create(client: *mut rd::rd_kafka_t, bindings: &mut [*mut rd::rd_kafka_AclBinding_t]) -> Result<()> {
-    // SAFETY: the client is alive; the bindings are ours until they are destroyed, and librdkafka copies them.
-    let answer = unsafe {
-        Answer::to(client, |queue| {
-            rd::rd_kafka_CreateAcls(client, bindings.as_mut_ptr(), bindings.len(), ptr::null(), queue);
-            rd::rd_kafka_AclBinding_destroy_array(bindings.as_mut_ptr(), bindings.len());
-        })
-    }?;
-    // SAFETY: the answer is alive, and what it gives lives as long.
-    unsafe {
-        let result = rd::rd_kafka_event_CreateAcls_result(answer.0);
-        ensure!(!result.is_null(), "an answer to something else came");
-        let mut count = 0;
-        let results = rd::rd_kafka_CreateAcls_result_acls(result, &mut count);
-        for index in 0..count {
-            let error = rd::rd_kafka_acl_result_error(*results.add(index));
-            if !error.is_null() {
-                bail!("an ACL was refused: {}", CStr::from_ptr(rd::rd_kafka_error_string(error)).to_string_lossy());
+    /// What the broker that answers knows to be allowed or denied to somebody.
+    fn acls_of(&self, principal: &str) -> Result<HashSet<Acl>> {
+        let mut request = request(DESCRIBE)?;
+        request.put_i8(ANY);
+        request.put_i16(NULL);
+        request.put_i8(ANY);
+        put_text(&mut request, principal)?;
+        request.put_i16(NULL);
+        request.put_slice(&[ANY.cast_unsigned(); 2]);
+        let mut answer = self.answer_to(&request)?;
+        take_outcome(&mut answer)?;
+        let mut found = HashSet::new();
+        for _ in 0..answer.try_get_i32()? {
+            let (kind, name, pattern) = (answer.try_get_i8()?, take_text(&mut answer)?, answer.try_get_i8()?);
+            for _ in 0..answer.try_get_i32()? {
+                let (principal, _from) = (take_text(&mut answer)?, take_text(&mut answer)?);
+                let (operation, permission) = (answer.try_get_i8()?, answer.try_get_i8()?);
+                found.insert(Acl { kind, name: name.clone(), pattern, principal, operation, permission });
             }
         }
-    }
-    Ok(())
-}
-
-/// What the broker that answers knows to be allowed to somebody.
-fn shown(client: *mut rd::rd_kafka_t, principal: &CStr) -> Result<HashSet<Right>> {
-    let mut reason = [0; REASON_BYTES];
-    // SAFETY: the client is alive; the text ends in NUL and is copied, as the filter is, which is destroyed once; null stands for all.
-    let answer = unsafe {
-        let filter = rd::rd_kafka_AclBindingFilter_new(
-            rd::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_ANY,
-            ptr::null(),
-            rd::rd_kafka_ResourcePatternType_t::RD_KAFKA_RESOURCE_PATTERN_ANY,
-            principal.as_ptr(),
-            ptr::null(),
-            rd::rd_kafka_AclOperation_t::RD_KAFKA_ACL_OPERATION_ANY,
-            rd::rd_kafka_AclPermissionType_t::RD_KAFKA_ACL_PERMISSION_TYPE_ALLOW,
-            reason.as_mut_ptr(),
-            reason.len(),
-        );
-        ensure!(!filter.is_null(), "{}", CStr::from_ptr(reason.as_ptr()).to_string_lossy());
-        Answer::to(client, |queue| {
-            rd::rd_kafka_DescribeAcls(client, filter, ptr::null(), queue);
-            rd::rd_kafka_AclBinding_destroy(filter);
-        })
-    }?;
-    // SAFETY: the answer is alive, and what it gives lives as long; names end in NUL.
-    unsafe {
-        let result = rd::rd_kafka_event_DescribeAcls_result(answer.0);
-        ensure!(!result.is_null(), "an answer to something else came");
-        let mut count = 0;
-        let acls = rd::rd_kafka_DescribeAcls_result_acls(result, &mut count);
-        let right = |index| {
-            let acl = *acls.add(index);
-            let name = CStr::from_ptr(rd::rd_kafka_AclBinding_name(acl)).to_string_lossy().into_owned();
-            let (kind, pattern) =
-                (rd::rd_kafka_AclBinding_restype(acl), rd::rd_kafka_AclBinding_resource_pattern_type(acl));
-            (kind, name, pattern, rd::rd_kafka_AclBinding_operation(acl))
-        };
-        Ok((0..count).map(right).collect())
-    }
-}
-
-/// An answer of a broker; freed when dropped.
-pub(super) struct Answer(pub(super) *mut rd::rd_kafka_event_t);
-
-impl Answer {
-    /// The answer to what is asked by `ask`, which gets the queue that it comes to.
-    ///
-    /// # Safety
-    /// The client is alive.
-    pub(super) unsafe fn to(client: *mut rd::rd_kafka_t, ask: impl FnOnce(*mut rd::rd_kafka_queue_t)) -> Result<Self> {
-        let wait_ms = i32::try_from(DEADLINE.as_millis())?;
-        // SAFETY: the client is alive; the queue is destroyed once, after its last use.
-        let answer = unsafe {
-            let queue = rd::rd_kafka_queue_new(client);
-            ask(queue);
-            let event = rd::rd_kafka_queue_poll(queue, wait_ms);
-            rd::rd_kafka_queue_destroy(queue);
-            ensure!(!event.is_null(), "no answer after {DEADLINE:?}");
-            Self(event)
-        };
-        // SAFETY: the event is alive.
-        let code = unsafe { rd::rd_kafka_event_error(answer.0) };
-        ensure!(code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR, "the broker refused: {code:?}");
-        Ok(answer)
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        // SAFETY: it is ours and not null, and freed once.
-        unsafe { rd::rd_kafka_event_destroy(self.0) }
+        Ok(found)
     }
 }

@@ -124,16 +124,28 @@ impl KafkaClient {
         done(self.admin()?.delete_groups(&[group], &options()))
     }
 
-    /// Sets the offsets of a group without members with Kafka's own tool: `--to-latest`, or `--to-datetime` and a time.
+    /// Sets the offsets of a group without members: `--to-latest`, or `--to-datetime` and a time.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &[&str]) -> Result<()> {
+        let args = ["--group", group, "--topic", topic, "--reset-offsets", "--execute"];
+        self.tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", &[&args, to].concat())
+    }
+
+    /// Gives a user another password under SHA-512. The controller accepts it before brokers know of it; once they do, the one before
+    /// lets nobody in any more.
+    pub fn set_scram_password(&self, user: &str, password: &str) -> Result<()> {
+        let added = format!("SCRAM-SHA-512=[password={password}]");
+        let args = ["--alter", "--entity-type", "users", "--entity-name", user, "--add-config", &added];
+        self.tool("kafka.admin.ConfigCommand", &args)
+    }
+
+    /// Runs one of Kafka's own tools.
+    fn tool(&self, class: &str, args: &[&str]) -> Result<()> {
         let mut tool = java()?;
-        tool.arg("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
-            .args(["--bootstrap-server", &self.bootstrap]);
-        tool.args(["--group", group, "--topic", topic, "--reset-offsets", "--execute"]).args(to);
+        tool.args(["-XX:TieredStopAtLevel=1", class, "--bootstrap-server", &self.bootstrap]).args(args);
         let output = output(&mut tool)?;
         let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         // It also ends with 0 where it has done nothing.
-        ensure!(output.status.success() && !said.contains("Error"), "the offsets of {group} are not reset: {said}");
+        ensure!(output.status.success() && !said.contains("Error"), "{class} {}: {said}", args.join(" "));
         Ok(())
     }
 

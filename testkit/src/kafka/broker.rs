@@ -79,14 +79,6 @@ struct Tapped {
     tap: Port,
 }
 
-/// Whether brokers have a tap in front of a second listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Taps {
-    #[default]
-    None,
-    Each,
-}
-
 /// How the Java machine of a broker is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Jvm {
@@ -117,7 +109,8 @@ impl Jvm {
 /// What is not usual about brokers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shape {
-    pub(super) taps: Taps,
+    /// Whether each broker has a tap in front of a second listener.
+    pub(super) tapped: bool,
     pub(super) jvm: Jvm,
     /// The size of each broker's disk, where it is one of its own.
     pub(super) disk_mib: Option<u32>,
@@ -131,10 +124,7 @@ pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch, additio
     for (index, port) in ports.into_iter().enumerate() {
         let folder = scratch.join(&format!("broker-{index}"));
         std::fs::create_dir_all(folder.join(UNPACKED))?;
-        let tapped = match shape.taps {
-            Taps::None => None,
-            Taps::Each => Some(Tapped { listener: Port::lease()?, tap: Port::lease()? }),
-        };
+        let tapped = if shape.tapped { Some(Tapped { listener: Port::lease()?, tap: Port::lease()? }) } else { None };
         let (data, said) = (folder.join(DATA), folder.join("disk.log"));
         let disk = shape.disk_mib.map(|mib| SmallDisk::over(&data, mib, &said)).transpose()?;
         let controller = Port::lease()?;

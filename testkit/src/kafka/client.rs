@@ -1,7 +1,11 @@
 //! Publishing, topics and offsets, for tests.
 
+#![allow(clippy::disallowed_types, reason = "tests share their clients; no lane")]
+
 use std::{
-    sync::Arc,
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,9 +22,8 @@ use rdkafka::{
 };
 
 use super::{
-    Consumed, Publisher, Record, TopicReader,
-    consumer::{Askers, Setting},
-    publisher::RECONNECT_MS,
+    BoundedConsumer, Consumed, Publisher, Record, TopicReader,
+    publisher::{Failures, RECONNECT_MS},
     reader::ReadTopic,
 };
 use crate::wait_for;
@@ -28,6 +31,9 @@ use crate::wait_for;
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 /// For those who ask again.
 const SHORT_DEADLINE: Duration = Duration::from_secs(2);
+
+/// The setting in which consumers that ask differ.
+type Setting<'a> = (&'static str, &'a str);
 
 /// What a consumer sees of open transactions.
 pub(super) const UNCOMMITTED: Setting<'_> = ("isolation.level", "read_uncommitted");
@@ -44,12 +50,29 @@ pub struct KafkaClient {
     pub(super) bootstrap: String,
     patience: Duration,
     codec: &'static str,
-    askers: Arc<Askers>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// The clients that ask for offsets and topics, publish and read, made when they are first needed: each has threads and connections.
+#[derive(Default)]
+struct Kept {
+    consumers: BTreeMap<(&'static str, String), Arc<BoundedConsumer>>,
+    admin: Option<Arc<AdminClient<DefaultClientContext>>>,
+    /// By how they compress: those that nobody has taken.
+    producers: BTreeMap<&'static str, BaseProducer<Failures>>,
+    /// By topic, and how its records are cut: what nobody has taken.
+    read: BTreeMap<(String, &'static str), ReadTopic>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
 }
 
 impl KafkaClient {
     pub fn new(bootstrap: &str) -> Self {
-        Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE, codec: "none", askers: Arc::default() }
+        Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE, codec: "none", kept: Arc::default() }
     }
 
     /// The same, whose questions about offsets are given up soon: to be asked again, of brokers that are broken on purpose.
@@ -64,7 +87,7 @@ impl KafkaClient {
 
     /// The same with clients of its own to ask, publish and read with, which end with it.
     pub fn apart(&self) -> Self {
-        Self { askers: Arc::default(), ..self.clone() }
+        Self { kept: Arc::default(), ..self.clone() }
     }
 
     pub(super) fn codec(&self) -> &str {
@@ -105,7 +128,8 @@ impl KafkaClient {
     /// Publishes records in their order and waits until all brokers have them. A key goes to the partition that
     /// Java's murmur2 gives.
     pub fn publish(&self, topic: &str, records: impl IntoIterator<Item = Record>) -> Result<()> {
-        let publisher = match self.askers.take_producer(self.codec) {
+        let known = self.kept().producers.remove(self.codec);
+        let publisher = match known {
             Some(producer) => Publisher::again(producer, topic)?,
             None => self.publisher(topic)?,
         };
@@ -113,7 +137,8 @@ impl KafkaClient {
             publisher.send(&record)?;
         }
         publisher.flush()?;
-        self.askers.keep_producer(self.codec, publisher.into_producer());
+        let former = self.kept().producers.insert(self.codec, publisher.into_producer());
+        drop(former);
         Ok(())
     }
 
@@ -162,19 +187,20 @@ impl KafkaClient {
             return Ok(see(&[]));
         }
         let place = (topic.to_owned(), name);
-        let known = self.askers.take_read(&place).filter(|read| ends.as_ref().is_some_and(|ends| read.is_of(ends)));
-        let mut read = match known {
+        let known = self.kept().read.remove(&place);
+        let mut read = match known.filter(|read| ends.as_ref().is_some_and(|ends| read.is_of(ends))) {
             Some(known) => known,
             None => ReadTopic::open(self, topic)?,
         };
         let seen = see(read.read_on(ends, cut)?);
-        self.askers.keep_read(place, read);
+        let former = self.kept().read.insert(place, read);
+        drop(former);
         Ok(seen)
     }
 
     /// Forgets what was read of a topic: its records are no longer what they were.
     pub(super) fn forget_read(&self, topic: &str) {
-        self.askers.forget_read(topic);
+        self.kept().read.retain(|(read, _), _| read != topic);
     }
 
     /// A reader that starts at the beginning of a topic and goes on where it stopped.
@@ -187,13 +213,34 @@ impl KafkaClient {
         self.ends(topic, UNCOMMITTED)
     }
 
-    /// Asks by the kept consumer with this setting.
-    pub(super) fn ask<T>(&self, setting: Setting<'_>, ask: impl FnOnce(&BaseConsumer) -> Result<T>) -> Result<T> {
-        self.askers.ask(self.asker_config(), setting, ask)
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks by the consumer with this setting. One that gets no answer may hold on to a broker that is gone: the next look
+    /// has a new one.
+    pub(super) fn ask<T>(&self, (key, value): Setting<'_>, ask: impl FnOnce(&BaseConsumer) -> Result<T>) -> Result<T> {
+        let place = (key, value.to_owned());
+        let known = self.kept().consumers.get(&place).cloned();
+        let consumer: Arc<BoundedConsumer> = match known {
+            Some(known) => known,
+            None => Arc::new(self.asker_config().set(key, value).create()?),
+        };
+        let answer = ask(&consumer);
+        let former = match answer {
+            Ok(_) => self.kept().consumers.insert(place, consumer),
+            Err(_) => self.kept().consumers.remove(&place),
+        };
+        drop(former);
+        answer
     }
 
     pub(super) fn admin(&self) -> Result<Arc<AdminClient<DefaultClientContext>>> {
-        Ok(self.askers.admin(&self.asker_config())?)
+        let mut kept = self.kept();
+        if let Some(known) = &kept.admin {
+            return Ok(Arc::clone(known));
+        }
+        Ok(Arc::clone(kept.admin.insert(Arc::new(self.asker_config().create()?))))
     }
 
     fn asker_config(&self) -> ClientConfig {

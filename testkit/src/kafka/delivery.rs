@@ -33,12 +33,9 @@ enum Commits {
     AllBut(i32),
 }
 
-/// Where a member begins where its group has committed nothing.
-#[derive(Debug, Clone, Copy)]
-enum Begins {
-    AtTheFirst,
-    AtTheEnd,
-}
+/// Where a member begins whose group has committed nothing.
+const AT_THE_FIRST: &str = "earliest";
+const AT_THE_END: &str = "latest";
 
 /// A member of a group on a thread of its own. Dropped, it commits and leaves the group.
 #[derive(Debug)]
@@ -52,21 +49,21 @@ pub struct Delivery {
 impl Delivery {
     /// Joins a group and takes so many records of a topic per second, from its beginning.
     pub fn start(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
-        Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::WhatWasRead))
+        Self::with(client, group, topic, per_s, (AT_THE_FIRST, Commits::WhatWasRead))
     }
 
     pub fn from_its_end(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
-        Self::with(client, group, topic, per_s, (Begins::AtTheEnd, Commits::WhatWasTaken))
+        Self::with(client, group, topic, per_s, (AT_THE_END, Commits::WhatWasTaken))
     }
 
     /// As [`Self::start`], but it commits no more than the offset behind the last record that it has taken.
     pub fn by_record(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
-        Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::WhatWasTaken))
+        Self::with(client, group, topic, per_s, (AT_THE_FIRST, Commits::WhatWasTaken))
     }
 
     /// As [`Self::by_record`], but it never passes the second record of a partition.
     pub fn of_all_but(client: &KafkaClient, group: &str, topic: &str, per_s: u32, partition: i32) -> Result<Self> {
-        Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::AllBut(partition)))
+        Self::with(client, group, topic, per_s, (AT_THE_FIRST, Commits::AllBut(partition)))
     }
 
     fn with(
@@ -74,18 +71,14 @@ impl Delivery {
         group: &str,
         topic: &str,
         per_s: u32,
-        (begins, commits): (Begins, Commits),
+        (begins, commits): (&str, Commits),
     ) -> Result<Self> {
         let mut config = client.config();
         let stores = match commits {
             Commits::WhatWasRead => "true",
             Commits::WhatWasTaken | Commits::AllBut(_) => "false",
         };
-        let reset = match begins {
-            Begins::AtTheFirst => "earliest",
-            Begins::AtTheEnd => "latest",
-        };
-        config.set("enable.auto.offset.store", stores).set("auto.offset.reset", reset);
+        config.set("enable.auto.offset.store", stores).set("auto.offset.reset", begins);
         config.set("group.id", group).set("isolation.level", "read_committed");
         config.set("auto.commit.interval.ms", COMMIT_MS).set("fetch.wait.max.ms", "50");
         config.set("session.timeout.ms", "6000").set("heartbeat.interval.ms", "500");

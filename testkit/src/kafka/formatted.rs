@@ -5,12 +5,13 @@ use std::{
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, Result};
 
 use super::broker::{CLUSTER_ID, libs_folder};
-use crate::unique;
+use crate::{process::printed, unique};
 
 /// Formats a broker's folder as another one was; `false`: none is kept yet.
 pub(super) fn format_as_kept(data: &Path, node: usize) -> Result<bool> {
@@ -18,7 +19,7 @@ pub(super) fn format_as_kept(data: &Path, node: usize) -> Result<bool> {
     if !kept.is_dir() {
         return Ok(false);
     }
-    copy(&kept, data).with_context(|| format!("cannot copy {}", kept.display()))?;
+    copy(&kept, data)?;
     // The broker adds the id of the folder.
     fs::write(data.join("meta.properties"), format!("version=1\ncluster.id={CLUSTER_ID}\nnode.id={node}\n"))?;
     Ok(true)
@@ -31,7 +32,7 @@ pub(super) fn keep(data: &Path) -> Result<()> {
         return Ok(());
     }
     let own = kept.with_file_name(unique("formatted"));
-    copy(data, &own).with_context(|| format!("cannot copy {}", data.display()))?;
+    copy(data, &own)?;
     // Another process may have been as fast.
     if fs::rename(&own, &kept).is_err() {
         fs::remove_dir_all(&own)?;
@@ -50,15 +51,7 @@ fn kept() -> Result<PathBuf> {
     Ok(libs.with_file_name(format!("kafka-formatted-{:016x}", hasher.finish())))
 }
 
+/// Copies a folder to a place where there is none.
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let (entry, to) = entry.map(|entry| (entry.path(), to.join(entry.file_name())))?;
-        if entry.is_dir() {
-            copy(&entry, &to)?;
-        } else {
-            fs::copy(&entry, &to)?;
-        }
-    }
-    Ok(())
+    printed(Command::new("cp").arg("-r").args([from, to])).map(drop)
 }

@@ -9,27 +9,24 @@ mod broker;
 mod client;
 mod consumer;
 mod delivery;
-mod denial;
 mod formatted;
 mod publisher;
-mod quota;
 mod reader;
 mod record;
-mod scram;
 mod secured;
 mod tap;
 mod tokens;
+mod wire;
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Result, ensure};
 
-pub use acl::Grant;
+pub use acl::{Denial, Grant};
 pub use broker::libs_folder;
 pub use client::{Cut, KafkaClient};
 pub use consumer::BoundedConsumer;
 pub use delivery::Delivery;
-pub use denial::Denial;
 pub use publisher::Publisher;
 pub use reader::TopicReader;
 pub use record::{Consumed, Record};
@@ -44,7 +41,7 @@ use crate::{
     scratch::Scratch,
     wait_for,
 };
-use broker::{Additions, Broker, Jvm, Shape, Taps};
+use broker::{Additions, Broker, Jvm, Shape};
 
 /// How long brokers may take to start. Measured: 5 s for one on two idle cores.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -77,7 +74,7 @@ impl Kafka {
     /// Starts 1 or 3 brokers that have a [`Tap`] in front of a second listener, and look at ACLs where there are any.
     pub fn start_tapped(brokers: usize) -> Result<Self> {
         let ports = (0..brokers).map(|_| Port::lease()).collect::<Result<_>>()?;
-        Self::start_with(ports, Shape { taps: Taps::Each, ..Shape::default() }, &Additions::default())
+        Self::start_with(ports, Shape { tapped: true, ..Shape::default() }, &Additions::default())
     }
 
     /// Starts one broker on a disk of its own, so small that [`Kafka::disk`] can fill it.

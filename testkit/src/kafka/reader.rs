@@ -59,7 +59,7 @@ impl TopicReader {
     }
 
     /// The same, one record at a time: for topics that do not fit into memory.
-    pub fn visit_to_end(&mut self, mut visit: impl FnMut(Consumed)) -> Result<()> {
+    fn visit_to_end(&mut self, mut visit: impl FnMut(Consumed)) -> Result<()> {
         // An end is told once each time it is reached, and ends told before are old: ask again.
         self.at_end.clear();
         self.assign()?;
@@ -78,19 +78,6 @@ impl TopicReader {
             })?;
         }
         Ok(())
-    }
-
-    /// Reads on until at least `count` more records came.
-    pub fn read_count(&mut self, count: usize, deadline: Duration) -> Result<Vec<Consumed>> {
-        let mut records = Vec::new();
-        let start = Instant::now();
-        while records.len() < count {
-            if start.elapsed() > deadline {
-                bail!("{} of {count} records came on {}{}", records.len(), self.topic, self.after(deadline));
-            }
-            self.poll(|record| records.push(record))?;
-        }
-        Ok(records)
     }
 
     fn assign(&self) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use redis::{ReplicaInfo, Role};
 
 use super::RedisServer;
 use crate::{clock::ProcessClock, ports::Port, wait_for};
@@ -200,12 +201,13 @@ impl RedisCluster {
 
     /// Waits until the replicas of a node have all that it has written so far.
     pub fn wait_replicated(&self, node: usize) -> Result<()> {
-        let said = || self.nodes[node].query::<String>(&["INFO", "replication"]);
-        let (written, _) = replicated(&said()?).context("the node is no primary")?;
-        let has_all = || {
-            let (_, replicas) = replicated(&said().ok()?)?;
-            (!replicas.is_empty() && replicas.iter().all(|offset| *offset >= written)).then_some(())
+        let offsets = || match self.nodes[node].query(&["ROLE"]) {
+            Ok(Role::Primary { replication_offset, replicas }) => Some((replication_offset, replicas)),
+            _ => None,
         };
+        let (written, _) = offsets().context("the node is no primary")?;
+        let has = |replica: &ReplicaInfo| u64::try_from(replica.replication_offset).is_ok_and(|has| has >= written);
+        let has_all = || offsets().filter(|(_, replicas)| !replicas.is_empty() && replicas.iter().all(has)).map(drop);
         wait_for(AGREE_DEADLINE, has_all).with_context(|| {
             format!("the replicas of node {node} lack some of {written} bytes after {AGREE_DEADLINE:?}")
         })
@@ -265,14 +267,6 @@ impl RedisCluster {
         let answers = self.nodes.iter().map(lines_of);
         answers.into_iter().find_map(Result::ok).context("no node of the cluster answers")
     }
-}
-
-/// How many bytes a primary has written, and how many of them each of its replicas has, by INFO:
-/// `slave0:ip=127.0.0.1,port=7003,state=online,offset=1234,lag=0`, `master_repl_offset:1234`.
-fn replicated(info: &str) -> Option<(u64, Vec<u64>)> {
-    let written = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"))?.trim().parse().ok()?;
-    let of_replica = |line: &str| line.split_once(",offset=")?.1.split(',').next()?.parse().ok();
-    Some((written, info.lines().filter_map(of_replica).collect()))
 }
 
 /// The slots of a primary, of so many.

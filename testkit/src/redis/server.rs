@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::{
     clock::ProcessClock,
     ports::Port,
-    process::{Guarded, Signal, output_within, program},
+    process::{Guarded, Signal, printed_within, program},
     scratch::Scratch,
     tls::{Authority, Identity, text},
 };
@@ -62,12 +62,7 @@ impl RedisServer {
     /// Starts a single server. `extra_args` go to redis-server as they are: `["--maxmemory", "10mb"]`,
     /// `["--user", "weir", "on", ">secret", "~*", "+@all"]`.
     pub fn start<S: AsRef<str>>(extra_args: &[S]) -> Result<Self> {
-        Self::start_on(Port::lease()?, extra_args)
-    }
-
-    /// Starts a single server on a port of one's own.
-    pub fn start_on<S: AsRef<str>>(port: Port, extra_args: &[S]) -> Result<Self> {
-        Self::prepare("Redis", port, extra_args)?.started()
+        Self::prepare("Redis", Port::lease()?, extra_args)?.started()
     }
 
     pub fn start_by(clock: &ProcessClock) -> Result<Self> {
@@ -204,10 +199,7 @@ impl RedisServer {
         if let Some(own) = &self.own {
             command.arg("--cert").arg(&own.certificate).arg("--key").arg(&own.key);
         }
-        let output = output_within(CLI_DEADLINE, command.args(args))?;
-        let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "redis-cli {}: {said}{complaint}", args.join(" "));
-        Ok(said.into_owned())
+        printed_within(CLI_DEADLINE, command.args(args))
     }
 
     /// Runs a command over a connection of its own. For servers without TLS and users.

@@ -18,6 +18,8 @@ use hyper::{
 use s3s::{Body, HttpError, StdError, service::S3Service};
 use tokio::sync::watch;
 
+use super::S3;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Forbidden,
@@ -68,30 +70,37 @@ struct State {
     writes: Vec<String>,
 }
 
+impl S3 {
+    /// Lets the next `requests` GET and HEAD requests for objects fail this way; replaces what was left of the last
+    /// fault.
+    pub fn fail_next(&self, requests: u32, fault: Fault) {
+        self.faults.0.send_modify(|state| (state.left, state.fault) = (requests, Some(fault)));
+    }
+
+    /// Lets PUT and POST requests for objects fail this way after so many good ones; `None` heals.
+    pub fn fail_writes_after(&self, good: u32, fault: Option<Fault>) {
+        self.faults.0.send_modify(|state| (state.good_writes, state.write_fault) = (good, fault));
+    }
+
+    /// Denies access to objects, from now on, to those that do not say that they pay for it.
+    pub fn charge_requesters(&self) {
+        self.faults.0.send_modify(|state| state.charges = true);
+    }
+
+    /// What was written or deleted so far, in order: `PUT key`.
+    pub fn writes(&self) -> Vec<String> {
+        self.faults.0.borrow().writes.clone()
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.faults.0.borrow().counts
+    }
+}
+
 impl Faults {
-    pub(super) fn set(&self, requests: u32, fault: Fault) {
-        self.0.send_modify(|state| (state.left, state.fault) = (requests, Some(fault)));
-    }
-
-    pub(super) fn counts(&self) -> Counts {
-        self.0.borrow().counts
-    }
-
-    pub(super) fn set_writes(&self, good: u32, fault: Option<Fault>) {
-        self.0.send_modify(|state| (state.good_writes, state.write_fault) = (good, fault));
-    }
-
-    pub(super) fn charge(&self) {
-        self.0.send_modify(|state| state.charges = true);
-    }
-
     /// Whether the requester has to pay, and does not say so.
     fn is_unpaid(&self, headers: &HeaderMap) -> bool {
         self.0.borrow().charges && headers.get("x-amz-request-payer").is_none_or(|payer| payer != "requester")
-    }
-
-    pub(super) fn writes(&self) -> Vec<String> {
-        self.0.borrow().writes.clone()
     }
 
     /// Counts a request, and returns its fault.

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     access::Rights,
     bucket::{ACCESS_KEY, Bucket, SECRET_KEY},
-    faults::{Counts, Fault, Faults, FaultyService},
+    faults::{Faults, FaultyService},
 };
 use crate::{background::Background, ports::Port, scratch::Scratch, tls::Authority};
 
@@ -38,7 +38,7 @@ pub struct Guest<'g> {
 pub struct S3 {
     secured: Option<String>,
     bucket: Bucket,
-    faults: Arc<Faults>,
+    pub(super) faults: Arc<Faults>,
     _servers: Vec<Background>,
     _scratch: Scratch,
 }
@@ -98,31 +98,6 @@ impl S3 {
 
     pub fn bucket(&self) -> &Bucket {
         &self.bucket
-    }
-
-    /// Lets the next `requests` GET and HEAD requests for objects fail this way; replaces what was left of the last
-    /// fault.
-    pub fn fail_next(&self, requests: u32, fault: Fault) {
-        self.faults.set(requests, fault);
-    }
-
-    /// Lets PUT and POST requests for objects fail this way after so many good ones; `None` heals.
-    pub fn fail_writes_after(&self, good: u32, fault: Option<Fault>) {
-        self.faults.set_writes(good, fault);
-    }
-
-    /// Denies access to objects, from now on, to those that do not say that they pay for it.
-    pub fn charge_requesters(&self) {
-        self.faults.charge();
-    }
-
-    /// What was written or deleted so far, in order: `PUT key`.
-    pub fn writes(&self) -> Vec<String> {
-        self.faults.writes()
-    }
-
-    pub fn counts(&self) -> Counts {
-        self.faults.counts()
     }
 }
 

@@ -10,7 +10,7 @@ use rdkafka::{
 use testkit::{
     kafka::{BoundedConsumer, Kafka, Record},
     stack::Stack,
-    unique, wait_until,
+    unique, wait_for, wait_until,
 };
 
 const SOON: Duration = Duration::from_secs(30);
@@ -55,8 +55,8 @@ fn what_is_published_is_read_as_it_was_and_aborted_records_are_not_seen() {
             producer.abort_transaction(SOON).unwrap();
         }
     }
-    let read = reader.read_count(1, SOON).unwrap();
-    assert_eq!(read[0].value_text(), "committed");
+    let read = wait_for(SOON, || Some(reader.read_to_end().unwrap()).filter(|read| !read.is_empty())).unwrap();
+    assert_eq!((read.len(), read[0].value_text()), (1, "committed".to_owned()));
     assert_eq!(reader.read_to_end().unwrap(), []);
     assert_eq!(client.read_committed(&topic).unwrap().len(), 4);
     // Two records and their two markers.

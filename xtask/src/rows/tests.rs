@@ -97,7 +97,8 @@ fn a_signal_ends_both_rows_and_the_tables_have_both() {
     assert!(in_table(&said, "one").ends_with(" s, and had not ended"), "{said}");
     assert!(in_table(&said, "two").ends_with(", beside one, and had not ended"), "{said}");
     let two = said.split_once("== step two was ended by a signal").unwrap().1;
-    assert!(two.split_once("== step two has said that").unwrap().0.contains("sleep 1010"), "{said}");
+    let two = two.split_once("== step two has said that").unwrap().0;
+    assert!(two.contains("sleep 1010") && two.contains("step two: a signal ends it"), "{said}");
     assert!(!runs("1009") && !runs("1010"), "{said}");
 }
 

@@ -8,10 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
-use testkit::{
-    process::run_beside_parent,
-    stack::{SecuredServers, ServerPorts, Servers},
-};
+use testkit::{process::run_beside_parent, stack::Servers};
 
 #[derive(Debug, Args)]
 pub struct ExecArgs {
@@ -30,12 +27,9 @@ pub struct ExecArgs {
 pub fn run(args: &ExecArgs) -> Result<ExitCode> {
     // Servers take seconds to start: who has started this process may have ended by then.
     let (start, parent) = (Instant::now(), parent_id());
-    let secured = args.secured.then(|| std::thread::spawn(SecuredServers::start));
-    let servers = Servers::start(ServerPorts::lease()?)?;
-    let secured = secured.map(|secured| secured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-    let secured = secured.transpose()?;
+    let servers = Servers::start(args.secured)?;
     println!("servers are up after {:.1?}:", start.elapsed());
-    let env: Vec<_> = servers.env().into_iter().chain(secured.iter().flat_map(SecuredServers::env)).collect();
+    let env = servers.env();
     for (name, value) in &env {
         println!("  {name}={value}");
     }
@@ -43,7 +37,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode> {
     let status = run_beside_parent(parent, Command::new(program).args(rest).envs(env))?;
     // A command ended by a signal has no code.
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-    drop((servers, secured));
+    drop(servers);
     println!("servers have ended; {program} gave {code}");
     Ok(ExitCode::from(code))
 }

@@ -7,16 +7,15 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use testkit::{
     POLL_INTERVAL,
     kafka::Kafka,
     ports::Port,
-    process::{Guarded, output},
+    process::{Guarded, printed},
     redis::RedisCluster,
     s3::S3,
-    stack::CLUSTER_NODES,
 };
 
 /// The topic of intents in the sample configuration, with its partitions.
@@ -43,6 +42,8 @@ const OUTPUT_BYTES: &str = "11534336";
 const HISTORY_MS: &str = "691200000";
 /// More than four sends a user would otherwise make a key half as large again. The name that Redis 6 knows as well.
 const REDIS_ARGS: [&str; 2] = ["--hash-max-ziplist-value", "1024"];
+/// Three primaries with a replica each.
+const CLUSTER_NODES: usize = 6;
 /// The segments of the sample, each a file of ids in deploy/segments.
 const SEGMENTS: [&str; 4] = ["new", "active", "dormant", "staff"];
 /// Where the sample segments are put, in the bucket.
@@ -109,8 +110,7 @@ fn build_segments(args: &StackArgs, s3: &S3) -> Result<()> {
         let file = args.samples.join(format!("segments/{segment}.txt"));
         build.arg(format!("{segment}={}", file.display()));
     }
-    let built = output(&mut build)?;
-    ensure!(built.status.success(), "`weir segments build` failed: {}", String::from_utf8_lossy(&built.stderr));
+    printed(&mut build)?;
     s3.bucket().get(&format!("{SEGMENTS_FOLDER}/manifest.json")).context("`weir segments build` wrote no manifest")?;
     Ok(())
 }

@@ -7,10 +7,9 @@ use testkit::{
     kafka::{Kafka, libs_folder},
     redis::RedisCluster,
     s3::S3,
-    stack::CLUSTER_NODES,
 };
 
-use super::{SEGMENTS_FOLDER, StackArgs};
+use super::{CLUSTER_NODES, SEGMENTS_FOLDER, StackArgs};
 
 /// Writes weir.toml, env, publish and read into the stack's folder.
 pub(super) fn write(args: &StackArgs, kafka: &Kafka, cluster: &RedisCluster, s3: &S3) -> Result<()> {
