@@ -9,7 +9,7 @@ use crate::support::{
     model::Sent,
     outcome::CASE,
     said, succeed,
-    workload::Numbers,
+    workload::pick,
 };
 use serde_json::Value;
 use testkit::{
@@ -104,17 +104,19 @@ impl Pair {
     /// The next intents, the same to both; some carry ids of before.
     fn publish(&mut self, count: usize) {
         self.waves += 1;
-        let (mut numbers, wave) = (Numbers(self.waves), self.waves);
+        let (mut random, wave) = (fastrand::Rng::with_seed(self.waves), self.waves);
         for index in 0..count {
-            let again = !self.sent.is_empty() && numbers.below(6) == 0;
-            let old = again.then(|| self.sent[numbers.index(self.sent.len())].clone());
+            let old = random.choice(&self.sent).filter(|_| random.u8(..6) == 0).cloned();
             self.sent.push(old.unwrap_or_else(|| Sent {
                 id: format!("w{wave}-{index}"),
-                user: numbers.pick(&USERS) + numbers.below(25),
-                channel: numbers.pick(&[Some("push"), Some("email"), None]),
-                category: numbers.pick(&[Some("promo"), Some("partner"), Some("news"), Some("transactional"), None]),
-                campaign: numbers.pick(&[Some("spring"), Some("summer"), None]).map(str::to_owned),
-                cost: numbers.pick(&[1, 1, 1, 2]),
+                user: pick(&mut random, &USERS) + random.u64(..25),
+                channel: pick(&mut random, &[Some("push"), Some("email"), None]),
+                category: pick(
+                    &mut random,
+                    &[Some("promo"), Some("partner"), Some("news"), Some("transactional"), None],
+                ),
+                campaign: pick(&mut random, &[Some("spring"), Some("summer"), None]).map(str::to_owned),
+                cost: pick(&mut random, &[1, 1, 1, 2]),
                 not_before_ms: None,
             }));
         }

@@ -26,6 +26,7 @@ use crate::{
     support::{
         POLICY,
         model::{Sent, Standing, segment_of, standing},
+        workload::pick,
     },
 };
 
@@ -40,10 +41,6 @@ action = "suppress"
 "#;
 const USERS: [u32; 5] = [7, 1001, 1002, 3001, 9999];
 const STEPS: usize = 300;
-
-fn pick<T: Copy>(random: &mut fastrand::Rng, from: &[T]) -> T {
-    from[random.usize(..from.len())]
-}
 
 /// An intent of this id, and what is to be known of it if it is sent.
 fn an_intent(random: &mut fastrand::Rng, id: &str, user: u32, now: Time) -> (Value, Sent) {

@@ -73,8 +73,7 @@ impl Lapse {
         let now_ms = self.now_ms();
         let mut intents: Vec<Sent> = self.trial.stream().take(count).collect();
         for sent in intents.iter_mut().step_by(4) {
-            let after_ms = i64::try_from(self.trial.numbers.below((to_ms - from_ms).unsigned_abs()))?;
-            sent.not_before_ms = Some(now_ms + from_ms + after_ms);
+            sent.not_before_ms = Some(now_ms + self.trial.numbers.i64(from_ms..to_ms));
         }
         self.not_before.extend(intents.iter().filter_map(|sent| Some((sent.id.clone(), sent.not_before_ms?))));
         self.trial.publish(intents)
