@@ -13,7 +13,7 @@ use std::{
 };
 
 use testkit::{
-    clock::MovedClock,
+    clock::ProcessClock,
     redis::{RedisCluster, RedisServer},
     stack::Stack,
 };
@@ -336,8 +336,7 @@ async fn tokens_given_back_twice_or_of_nothing_make_nothing() {
 #[tokio::test]
 async fn a_budget_that_is_counted_anew_by_a_server_that_is_behind_is_counted_since_then() {
     const HOUR_MS: i64 = 3_600_000;
-    let moved = MovedClock::build().unwrap();
-    let clock = moved.clock(0).unwrap();
+    let clock = ProcessClock::ahead(0).unwrap();
     let server = RedisServer::start_by(&clock).unwrap();
     let options = own(&server);
     let opened = opened(&options).await.unwrap();
@@ -385,8 +384,7 @@ async fn a_budget_that_a_rebuild_has_opened_is_told_from_one_that_was_lost_and_b
 #[tokio::test]
 async fn a_server_whose_clock_is_wrong_grants_nothing_and_frees_nothing() {
     const HOUR_S: i64 = 3_600;
-    let moved = MovedClock::build().unwrap();
-    let clock = moved.clock(0).unwrap();
+    let clock = ProcessClock::ahead(0).unwrap();
     let server = RedisServer::start_by(&clock).unwrap();
     let options = own(&server);
     let opened = opened(&options).await.unwrap();

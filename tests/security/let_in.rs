@@ -1,6 +1,6 @@
 //! Access by TLS, password or certificate, and the error without it.
 
-use testkit::{clock::MovedClock, process::Exit};
+use testkit::{clock::ProcessClock, process::Exit};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
@@ -39,8 +39,7 @@ fn with_exactly_the_documented_rights_intents_are_deferred_and_come_back() {
     let mut scene = STAGE.scene("defers", EntryPoint::Mutual("defers"));
     scene.defer(1);
     STAGE.grant("defers", &["kafka run", "kafka deferred"].map(|block| STAGE.lines(block, &scene)).concat());
-    let moved = MovedClock::build().unwrap();
-    let clock = moved.clock(0).unwrap();
+    let clock = ProcessClock::ahead(0).unwrap();
     let worker = scene.worker_by("i", &clock, &[]);
     // Due at the next full minute, or the one behind it.
     let soon_ms = SystemClock.now().millis() + 30_000;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use testkit::{
     SLOW_INTERVAL,
-    clock::{MovedClock, ProcessClock},
+    clock::ProcessClock,
     kafka::{Consumed, Publisher, Record},
     redis::RedisServer,
     wait_until, wait_until_every,
@@ -28,7 +28,6 @@ const HOUR_MS: i64 = 60 * MINUTE_MS;
 pub(super) struct Lapse {
     _redis: RedisServer,
     pub(super) clock: ProcessClock,
-    _moved: MovedClock,
     pub(super) scene: Scene,
     /// By how much the clock is ahead of the true one, in seconds.
     ahead_s: i64,
@@ -42,13 +41,12 @@ pub(super) fn ms(text: &str) -> i64 {
 impl Lapse {
     /// Begins at this time.
     pub(super) fn begin(name: &str, shares: i32, policy: &str, at: &str) -> Self {
-        let moved = MovedClock::build().unwrap();
         let ahead_s = (ms(at) - SystemClock.now().millis()) / 1000;
-        let clock = moved.clock(ahead_s).unwrap();
+        let clock = ProcessClock::ahead(ahead_s).unwrap();
         let redis = RedisServer::start_by(&clock).unwrap();
         let mut scene = Scene::on_redis(vec![redis.url()], name, 2, policy);
         scene.defer(shares);
-        Self { _redis: redis, clock, _moved: moved, scene, ahead_s }
+        Self { _redis: redis, clock, scene, ahead_s }
     }
 
     pub(super) fn worker(&self, instance: &str) -> Worker {

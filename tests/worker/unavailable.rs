@@ -11,14 +11,7 @@ use crate::support::{
     http::{metric, wait_degraded, wait_ready, wait_whole},
     stop, succeed,
 };
-use testkit::{
-    clock::{MovedClock, ProcessClock},
-    kafka::Record,
-    ports::Port,
-    redis::RedisCluster,
-    wait_until,
-    worker::Worker,
-};
+use testkit::{clock::ProcessClock, kafka::Record, ports::Port, redis::RedisCluster, wait_until, worker::Worker};
 use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
 
 /// Three sends a day.
@@ -45,7 +38,6 @@ struct Stage {
     worker: Worker,
     /// The worker's.
     clock: ProcessClock,
-    _moved: MovedClock,
     victim: usize,
     slots: (u16, u16),
 }
@@ -57,8 +49,7 @@ impl Stage {
 
     /// A scene of which something is changed before its worker starts.
     fn with(name: &str, full_coverage: &str, change: impl FnOnce(&mut Scene)) -> Self {
-        let moved = MovedClock::build().unwrap();
-        let clock = moved.clock(0).unwrap();
+        let clock = ProcessClock::ahead(0).unwrap();
         let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
         let cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", full_coverage]).unwrap();
         let mut scene = Scene::on_redis(cluster.nodes(), name, 2, POLICY);
@@ -71,7 +62,7 @@ impl Stage {
         let of = |node: u16| (node * 5461, node * 5461 + 5400);
         let tables = slot / 5461;
         let victim = (tables + 1) % 3;
-        Self { cluster, scene, worker, clock, _moved: moved, victim: usize::from(victim), slots: of(victim) }
+        Self { cluster, scene, worker, clock, victim: usize::from(victim), slots: of(victim) }
     }
 
     /// The users whose histories are on the node that is to be frozen. To be asked before it is.

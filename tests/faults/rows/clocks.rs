@@ -4,10 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use testkit::{
-    clock::{MovedClock, ProcessClock},
-    redis::RedisCluster,
-};
+use testkit::{clock::ProcessClock, redis::RedisCluster};
 
 use super::{plain, under_load};
 use crate::{
@@ -51,9 +48,8 @@ fn by_the_true_time(trial: &mut Trial, began: jiff::Timestamp) -> Result<()> {
 
 /// Two workers with clocks 4 minutes apart are killed one after the other, so that users change hands.
 pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let moved = MovedClock::build()?;
     let mut trial = under_load(ground, order, "clocks-apart")?;
-    let clocks = [("right", moved.clock(0)?), ("ahead", moved.clock(4 * MINUTE_S)?)];
+    let clocks = [("right", ProcessClock::ahead(0)?), ("ahead", ProcessClock::ahead(4 * MINUTE_S)?)];
     let mut workers = Vec::new();
     for (instance, clock) in &clocks {
         workers.push(start(&mut trial, instance, clock));
@@ -75,8 +71,7 @@ pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
 
 /// A worker's clock jumps by an hour, ahead and behind, and is corrected; then it is wrong from the start.
 pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let moved = MovedClock::build()?;
-    let clock = moved.clock(0)?;
+    let clock = ProcessClock::ahead(0)?;
     let began = jiff::Timestamp::now();
     let mut trial = under_load(ground, order, "clock-jumps")?;
     let mut worker = start(&mut trial, "only", &clock);
@@ -101,8 +96,7 @@ pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
 
 /// A clock jumps eight days ahead, past the history, and a worker starts with it: nothing in Redis changes.
 pub fn days_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let moved = MovedClock::build()?;
-    let clock = moved.clock(0)?;
+    let clock = ProcessClock::ahead(0)?;
     let began = jiff::Timestamp::now();
     let mut trial = plain(ground, order, "clock-days-ahead")?;
     let mut worker = start(&mut trial, "only", &clock);

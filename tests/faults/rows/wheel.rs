@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
 use testkit::{
-    clock::{MovedClock, ProcessClock},
+    clock::ProcessClock,
     kafka::{Api, Fate, Moment, Trap},
     redis::RedisServer,
 };
@@ -31,7 +31,6 @@ struct Lapse {
     trial: Trial,
     clock: ProcessClock,
     _redis: RedisServer,
-    moved: MovedClock,
     ahead_ms: i64,
     /// By how much the clock has been ahead, from which true times on.
     steps: Vec<(i64, i64)>,
@@ -41,15 +40,14 @@ struct Lapse {
 
 impl Lapse {
     fn new(ground: &mut Ground, order: &Order, name: &str, shares: i32) -> Result<Self> {
-        let moved = MovedClock::build()?;
-        let clock = moved.clock(0)?;
+        let clock = ProcessClock::ahead(0)?;
         let redis = RedisServer::start_by(&clock)?;
         let kafka = ground.kafka()?.client().clone();
         let mut scene = Scene::on(kafka.clone(), vec![redis.url()], name, PARTITIONS, POLICY);
         scene.defer(shares);
         let mut trial = Trial::new(order, &kafka, scene);
         trial.scene.kafka = ground.kafka()?.tapped_client();
-        Ok(Self { trial, clock, _redis: redis, moved, ahead_ms: 0, steps: vec![(0, 0)], not_before: BTreeMap::new() })
+        Ok(Self { trial, clock, _redis: redis, ahead_ms: 0, steps: vec![(0, 0)], not_before: BTreeMap::new() })
     }
 
     fn now_ms(&self) -> i64 {
@@ -211,7 +209,7 @@ pub fn broker_restarted(ground: &mut Ground, order: &Order) -> Result<Findings> 
 pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const AHEAD_MS: i64 = 4 * MINUTE_MS;
     let mut lapse = Lapse::new(ground, order, "wheel-clock", 1)?;
-    let own = lapse.moved.clock(0)?;
+    let own = ProcessClock::ahead(0)?;
     let env = own.env();
     let env = env.iter().map(|(name, value)| (*name, value.as_str()));
     let worker = lapse.trial.start_ready("ahead", &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>())?;

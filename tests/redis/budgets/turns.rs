@@ -9,7 +9,7 @@ use std::{
 };
 
 use testkit::{
-    clock::MovedClock,
+    clock::ProcessClock,
     proxy::{Mode, Proxy},
     redis::{RedisCluster, RedisServer},
 };
@@ -98,8 +98,7 @@ async fn a_turn_that_no_replica_has_burns_no_more_than_its_grant_however_often_i
 
 #[tokio::test]
 async fn a_turn_is_known_for_an_hour_after_it_was_made_last_and_then_takes_no_memory() {
-    let moved = MovedClock::build().unwrap();
-    let clock = moved.clock(0).unwrap();
+    let clock = ProcessClock::ahead(0).unwrap();
     let server = RedisServer::start_by(&clock).unwrap();
     let options = own(&server);
     let opened = opened(&options).await.unwrap();

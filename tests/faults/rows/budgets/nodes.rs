@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use testkit::{clock::MovedClock, redis::RedisCluster, worker::Worker};
+use testkit::{clock::ProcessClock, redis::RedisCluster, worker::Worker};
 use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
 use super::{BUDGETS, OFFERED, PREPAID_LIMIT, Prepaid, fullest, judged, spent, sum};
@@ -192,8 +192,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
     const AHEAD_S: i64 = 3_600;
     const LONG_LIMIT: u64 = 400;
     const LONG_WINDOW_MS: i64 = 600_000;
-    let moved = MovedClock::build()?;
-    let clocks = (0..6).map(|_| moved.clock(0)).collect::<Result<Vec<_>>>()?;
+    let clocks = (0..6).map(|_| ProcessClock::ahead(0)).collect::<Result<Vec<_>>>()?;
     let cluster = RedisCluster::start_by(&clocks, 1)?;
     let mut trial = on(ground, order, "budget-clock", cluster.nodes())?;
     // One more that the case does not outlast, on the same node.
