@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Api, Fate, Kafka, Moment, Trap},
-    process::{Exit, Guarded, output},
+    process::{Exit, output},
     redis::{RedisCluster, RedisServer},
     wait_until,
     worker::Worker,
 };
 use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
+use super::rebuild::{kill, start};
 use crate::support::{
     DEADLINE, Decision, Scene,
     http::{metric, wait_whole},
@@ -38,8 +39,7 @@ impl Lossy {
         let cluster = RedisCluster::start(3, 0).unwrap();
         let mut scene = Scene::on_redis(cluster.nodes(), name, 2, "version = \"0\"\n");
         scene.set("WEIR__REDIS__TIMEOUT", "5s");
-        let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", &scene.name]).unwrap().trim().parse().unwrap();
-        let tables = cluster.owner_of(slot).unwrap();
+        let tables = cluster.owner_of_key(&scene.name).unwrap();
         let lost = cluster.primaries().unwrap().into_iter().find(|node| *node != tables).unwrap();
         let on_it = |name: &String| node_of(&cluster, &id(name, None)) == lost;
         let name = |stem: &&str| (0..).map(|number| format!("{stem}{number}")).find(on_it).unwrap();
@@ -52,8 +52,7 @@ impl Lossy {
 
     /// So many intents of a campaign, with ids that begin so.
     fn publish(&self, name: &str, campaign: &str, count: usize) {
-        let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, json!({"campaign": campaign}));
-        self.scene.publish((0..count).map(one));
+        self.scene.publish_wave(name, 10_000..10_000 + count, &json!({"campaign": campaign}));
     }
 
     fn drain(&mut self) {
@@ -99,19 +98,6 @@ impl Lossy {
         assert_ne!(node, self.tables);
         self.cluster.cli(node, &["FLUSHALL"]).unwrap();
         wait_until(DEADLINE, "the loss is noticed", || metric(&self.worker, "weir_shards_lost", "").unwrap() > 0.0);
-    }
-
-    /// A rebuild that ends with the value.
-    fn start(&self, args: &[&str]) -> Guarded {
-        let mut rebuild = self.scene.command(&["rebuild"]);
-        Guarded::spawn("weir rebuild", rebuild.args(args), &self.scene.path("rebuild.log")).unwrap()
-    }
-
-    /// Kills a rebuild, and takes its lock, which would run out in 20 s: tests/commands/lengthen.rs waits for that.
-    fn kill(&self, mut rebuild: Guarded) {
-        rebuild.kill();
-        let lock = format!("{0}:{{{0}}}:rebuilding", self.scene.name);
-        assert_eq!(self.cluster.cli(self.tables, &["DEL", &lock]).unwrap().trim(), "1");
     }
 
     /// The exit code, and what became of budgets: name -> line.
@@ -204,12 +190,12 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     names[1..4].iter().for_each(|name| lossy.publish(&format!("{name} after"), name, 1_200));
     campaigns.iter().for_each(|campaign| lossy.publish(&format!("each {campaign} after"), campaign, 60));
     // A run that is killed before it has written them leaves them as they are: lost.
-    let killed = lossy.start(&["--settle", "10m"]);
+    let killed = start(&lossy.scene, &["--settle", "10m"]);
     let progress = format!("{0}:{{{0}}}:rebuild", lossy.scene.name);
     wait_until(DEADLINE, "it has put sends back", || {
         lossy.cluster.cli(lossy.tables, &["HVALS", &progress]).unwrap().lines().count() > 2
     });
-    lossy.kill(killed);
+    kill(killed, &lossy.scene, &lossy.cluster);
     assert_eq!(lossy.approved("spent"), 300, "nothing is granted meanwhile");
 
     let (code, lines) = lossy.rebuild(&[]);
@@ -422,9 +408,9 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     assert!(wasted >= 300, "{wasted}");
 
     // A run that is killed leaves it closed, and any other run says so.
-    let killed = lossy.start(&["--budget", name, "--settle", "10m"]);
+    let killed = start(&lossy.scene, &["--budget", name, "--settle", "10m"]);
     wait_until(DEADLINE, "it is closed", || !lossy.cluster.cli(node, &["HGET", &key, "x"]).unwrap().trim().is_empty());
-    lossy.kill(killed);
+    kill(killed, &lossy.scene, &lossy.cluster);
     let (code, lines) = lossy.rebuild(&[]);
     assert!(code == 1 && lines[name]["outcome"] == "closed", "{lines:?}");
     assert_eq!(lines[name]["command"], format!("weir rebuild --budget {name}"));
@@ -465,7 +451,7 @@ fn a_budget_that_is_begun_anew_while_it_is_counted_is_not_taken_for_counted() {
 
     let shards = shard(restored).to_string();
     let args = ["--budget", closed, "--shards", &shards, "--settle", "3s", "--output", "json"];
-    let mut rebuild = lossy.start(&args);
+    let mut rebuild = start(&lossy.scene, &args);
     wait_until(DEADLINE, "it is closed", || !ask(&of_closed, "HGET", &["x"]).is_empty());
     ask(&of_closed, "DEL", &[]);
     lossy.publish("after", closed, 1_000);

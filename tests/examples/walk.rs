@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 use testkit::{
-    kafka::{Consumed, Publisher, Record, libs_folder},
+    kafka::{Consumed, Record, libs_folder},
     process::{Exit, Guarded},
     wait_for, wait_until,
     worker::Worker,
@@ -66,12 +66,9 @@ impl Walk {
     /// Puts a record that looks like an approval into the user's partition, in a transaction that is aborted.
     fn abort_an_approval(&self) {
         let topic = self.scene.topic("approved");
-        let publisher = Publisher::transactional(&self.scene.kafka, &topic, &self.scene.topic("aborted")).unwrap();
         let decision = json!({"verdict": "approved", "decided_at": "2026-11-20T09:00:00.000Z"}).to_string();
-        publisher.begin().unwrap();
         let value = json!({"id": "aborted", "user_id": USER}).to_string();
-        publisher.send(&Record::new(USER, value).header("weir-decision", decision)).unwrap();
-        publisher.abort().unwrap();
+        self.scene.kafka.publish_aborted(&topic, [Record::new(USER, value).header("weir-decision", decision)]).unwrap();
     }
 
     /// The record of an intent that weir has approved; waits until `reader` has printed its decision.

@@ -175,9 +175,7 @@ fn on(channel: &'static str, number: u32) -> AdmitRequest<'static> {
 
 /// Bytes that the server has sent so far.
 fn sent_bytes(server: &RedisServer) -> u64 {
-    let info: String = server.query(&["INFO", "stats"]).unwrap();
-    let line = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:")).unwrap();
-    line.trim().parse().unwrap()
+    server.figure("stats", "total_net_output_bytes").unwrap()
 }
 
 #[tokio::test]

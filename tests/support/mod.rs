@@ -20,7 +20,7 @@ use testkit::{
     redis::RedisServer,
     scratch::Scratch,
     stack::{Stack, is_shared},
-    unique, wait_for, wait_until_every,
+    unique, wait_for, wait_until, wait_until_every,
     worker::Worker,
 };
 use weir_core::ports::Clock as _;
@@ -451,15 +451,31 @@ drain = "0s"
         self.wait_until_drained_or(|| assert_eq!(worker.exit(), None, "the worker ended"));
     }
 
-    pub fn wait_until_drained_or(&self, mut meanwhile: impl FnMut()) {
-        let topic = self.topic("intents");
+    pub fn wait_until_drained_or(&self, meanwhile: impl FnMut()) {
+        self.wait_read_or(&self.name, &self.topic("intents"), meanwhile);
+    }
+
+    /// Waits until a group has committed the end that every partition of a topic has now.
+    pub fn wait_read(&self, group: &str, topic: &str) {
+        self.wait_read_or(group, topic, || {});
+    }
+
+    fn wait_read_or(&self, group: &str, topic: &str, mut meanwhile: impl FnMut()) {
         // While brokers are broken on purpose there may be no answer.
-        let ends = wait_for(DEADLINE, || self.kafka.end_offsets(&topic).ok()).expect("the ends of the intents");
-        wait_until_every(SLOW_INTERVAL, DEADLINE, "all intents are decided", || {
+        let ends = wait_for(DEADLINE, || self.kafka.end_offsets(topic).ok()).expect("the ends of the topic");
+        wait_until_every(SLOW_INTERVAL, DEADLINE, &format!("all of {topic} is read"), || {
             meanwhile();
             // The group has no coordinator before its first member asks for one.
-            let Ok(committed) = self.kafka.committed(&self.name, &topic) else { return false };
+            let Ok(committed) = self.kafka.committed(group, topic) else { return false };
             ends.iter().zip(&committed).all(|(end, done)| *end == 0 || done.is_some_and(|done| done >= *end))
+        });
+    }
+
+    /// Waits until what a group has committed are the ends of a topic, also of partitions that have never had anything.
+    pub fn wait_at_end(&self, group: &str, topic: &str) {
+        wait_until(DEADLINE, &format!("the ends of {topic} are committed"), || {
+            let ends: Vec<Option<i64>> = self.kafka.end_offsets(topic).unwrap().into_iter().map(Some).collect();
+            self.kafka.committed(group, topic).is_ok_and(|committed| committed == ends)
         });
     }
 

@@ -135,6 +135,11 @@ impl Outcomes {
 }
 
 impl Scene {
+    /// Publishes an intent for each of these users, whose id is the wave and the user; `more` are further fields.
+    pub fn publish_wave(&self, wave: &str, users: impl IntoIterator<Item = impl std::fmt::Display>, more: &Value) {
+        self.publish(users.into_iter().map(|user| intent(&format!("{wave} {user}"), user, more.clone())));
+    }
+
     /// The outcomes of all published records; fails unless each has exactly one.
     pub fn outcomes(&self) -> Outcomes {
         let named = |record: Consumed| (header(&record, CASE).expect("every record names its case"), record);

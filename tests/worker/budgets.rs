@@ -20,14 +20,8 @@ use crate::{
     },
 };
 
-/// Records that are published at a time.
-const PUBLISHED: usize = 20_000;
-
 fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
-    let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, more.clone());
-    for from in (0..count).step_by(PUBLISHED) {
-        scene.publish((from..count.min(from + PUBLISHED)).map(one));
-    }
+    scene.publish_wave(name, 10_000..10_000 + count, more);
 }
 
 /// How many were decided for each reason, of those whose id begins so.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::{
     SLOW_INTERVAL,
     clock::ProcessClock,
-    kafka::{Consumed, Publisher, Record},
+    kafka::{Consumed, Record},
     redis::RedisServer,
     wait_until, wait_until_every,
     worker::Worker,
@@ -404,13 +404,9 @@ fn offsets_without_a_record_are_no_deferred_intents_and_buckets_that_retention_h
     let mut worker = lapse.ready("only");
     for (ring, buckets) in RINGS {
         let topic = lapse.scene.topic(&format!("deferred-{ring}"));
-        let publisher = Publisher::transactional(&lapse.scene.kafka, &topic, &topic).unwrap();
-        publisher.begin().unwrap();
         // The other half of the buckets never has anything.
-        for partition in buckets / 2..buckets {
-            publisher.send(&Record::keyless("{}").partition(partition)).unwrap();
-        }
-        publisher.abort().unwrap();
+        let aborted = (buckets / 2..buckets).map(|partition| Record::keyless("{}").partition(partition));
+        lapse.scene.kafka.publish_aborted(&topic, aborted).unwrap();
     }
     // It waits behind the aborted record of its bucket.
     let due = |name: &str, at: &str| intent(name, name, json!({"not_before": at}));

@@ -47,12 +47,8 @@ fn the_time_from_record_to_decision_and_commit_and_the_lag_in_seconds_are_measur
 
 /// Waits until the group has committed all that there is, to the last offset, and no lag is left.
 fn wait_without_lag(scene: &Scene, worker: &Worker) {
-    let topic = scene.topic("intents");
     // A transaction's end is in its partitions a moment after the publisher hears that it has ended.
-    wait_until(DEADLINE, "the ends are committed", || {
-        let ends: Vec<Option<i64>> = scene.kafka.end_offsets(&topic).unwrap().into_iter().map(Some).collect();
-        scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == ends)
-    });
+    scene.wait_at_end(&scene.name, &scene.topic("intents"));
     wait_until(DEADLINE, "no lag is left", || metric(worker, "weir_lag_records", "") == Some(0.0));
 }
 

@@ -172,19 +172,10 @@ fn scene_from_latest(name: &str, partitions: i32) -> Scene {
     scene
 }
 
-/// Waits until the group has committed the end of every partition.
-fn wait_started(scene: &Scene) {
-    let topic = scene.topic("intents");
-    let ends: Vec<Option<i64>> = scene.kafka.end_offsets(&topic).unwrap().into_iter().map(Some).collect();
-    wait_until(DEADLINE, "all partitions have started", || {
-        scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == ends)
-    });
-}
-
 /// A worker whose group has started.
 fn started(scene: &Scene) -> Worker {
     let worker = scene.ready("only");
-    wait_started(scene);
+    scene.wait_at_end(&scene.name, &scene.topic("intents"));
     worker
 }
 
@@ -225,7 +216,7 @@ fn at_a_first_start_of_many_lanes_none_takes_a_partition_for_an_added_one() {
     publish(&scene, OLD);
     let mut workers = ["one", "other"].map(|instance| scene.worker(instance));
     workers.iter().for_each(wait_ready);
-    wait_started(&scene);
+    scene.wait_at_end(&scene.name, &scene.topic("intents"));
     publish(&scene, NEW);
     scene.wait_until_drained();
     for worker in &mut workers {

@@ -24,9 +24,7 @@ const SECONDS: u32 = 5;
 
 /// Script calls.
 fn calls(server: &RedisServer) -> u64 {
-    let info: String = server.query(&["INFO", "commandstats"]).unwrap();
-    let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    server.calls().unwrap().get("evalsha").copied().unwrap_or(0)
 }
 
 /// Users become active at this rate; gives the calls meanwhile, and how many whole seconds that took.
