@@ -23,7 +23,6 @@ fn run_with(file: &str, scene: &Scene, config: &str, args: &[&str]) -> Output {
     testkit::process::output(&mut command).unwrap()
 }
 
-/// What `weir check` found.
 pub struct Found {
     code: i32,
     findings: Vec<Value>,
@@ -31,7 +30,6 @@ pub struct Found {
 }
 
 impl Found {
-    /// What it has printed as JSON.
     fn of_output(output: Output) -> Self {
         let stderr = String::from_utf8(output.stderr).unwrap();
         let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
@@ -302,7 +300,6 @@ fn what_would_delete_records_that_a_rebuild_needs_is_found_with_the_command_that
     check(&scene, &config.replace("[redis]", "[redis]\nhistory = \"7d\"")).is_fine();
 }
 
-/// A topic's `retention.ms`.
 fn retention(scene: &Scene, topic: &str) -> String {
     let settings = scene.kafka.topic_settings(&scene.topic(topic)).unwrap();
     settings.into_iter().find(|(name, _)| name == "retention.ms").unwrap().1

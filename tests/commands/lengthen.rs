@@ -100,7 +100,6 @@ impl Old {
         self.scene.kafka.publish(&self.scene.topic("refunds"), (0..USERS).step_by(5).map(refund)).unwrap();
     }
 
-    /// `weir rebuild` with these arguments.
     fn rebuild(&self, args: &[&str]) -> Command {
         let mut command = self.scene.command(&["rebuild"]);
         command.args(args);

@@ -400,7 +400,6 @@ fn names_lost_with_their_node_are_repaired_like_any_shard_and_keep_their_numbers
     assert_eq!(pair.rebuild(&[])["names_repaired"], 0);
 }
 
-/// What a rebuild may do wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Planted {
     NoRefunds,

@@ -24,7 +24,6 @@ const SHARDS: u16 = 64;
 /// How long the tests let earlier decisions become visible: no worker hangs in them.
 const SETTLE: [&str; 2] = ["--settle", "3s"];
 
-/// A scene on a Redis Cluster of its own, and a worker.
 struct Lossy {
     cluster: RedisCluster,
     scene: Scene,

@@ -55,7 +55,6 @@ fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
     scene.publish_wave(name, 10_000..10_000 + count, more);
 }
 
-/// The row of a budget, of a campaign where it has several.
 #[track_caller]
 fn row(client: &Client, name: &str, campaign: Option<&str>) -> Value {
     let all = client.get("/v1/budgets").json();

@@ -25,7 +25,6 @@ fn since(redis: &RedisServer, before: &BTreeMap<String, u64>) -> BTreeMap<String
     more.filter(|(name, count)| *count > 0 && other(name)).collect()
 }
 
-/// Writes since the server's start.
 fn writes(redis: &RedisServer) -> u64 {
     redis.figure("persistence", "rdb_changes_since_last_save").unwrap()
 }

@@ -16,7 +16,6 @@ fn says(args: &[&str], folder: &Path, code: i32) -> (String, String) {
     (out, err)
 }
 
-/// The arguments of a line.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }

@@ -222,7 +222,6 @@ fn instances_of_compose_share_no_name_and_no_port() {
     assert!(first.parse::<u16>().unwrap() < last.parse::<u16>().unwrap(), "{first} to {last}");
 }
 
-/// The variables of compose in a text.
 fn stack_variables(text: &str) -> BTreeSet<String> {
     let name = |rest: &str| rest.chars().take_while(|sign| sign.is_ascii_uppercase()).collect::<String>();
     text.split("WEIR_STACK_").skip(1).map(name).filter(|name| !name.is_empty()).collect::<BTreeSet<_>>()

@@ -32,7 +32,6 @@ use super::docs::{is_current, repository};
 #[path = "../fixtures/hostile.rs"]
 mod hostile;
 
-/// A file holds this text.
 #[track_caller]
 fn same(name: &str, text: &str) {
     is_current(&format!("schemas/{name}"), |_| format!("{text}\n"));
@@ -168,7 +167,6 @@ fn the_example_of_a_simulation_is_valid_and_adds_up() {
     assert_eq!(report["caps"].as_array().unwrap().len(), 2, "a cap that never held anything back is there");
 }
 
-/// One decision of each kind.
 fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
     let suppressed = |cause, eligible_at| Verdict::Suppressed(Suppressed { cause, eligible_at });
@@ -239,7 +237,6 @@ fn every_kind_of_decision_has_an_example_that_is_valid() {
     assert_eq!(examples("decisions").len(), decisions().len());
 }
 
-/// One header of each kind.
 fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
     const PLAIN: &str = r#"{"id":"i-1","user_id":42,"channel":"push","category":"promo","campaign":"spring"}"#;
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");

@@ -77,7 +77,6 @@ pub(crate) fn new_number() -> TurnNumber {
     TurnNumber { run: 1_838_215_884_800_001, number: LAST.fetch_add(1, Relaxed) }
 }
 
-/// Takes a new turn.
 async fn take(ledger: &mut RedisLedger, name: &str, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
     Ok(ledger.turn_at(&budget(name), new_number(), turn).await?.expect("it is a later one").0)
 }
@@ -122,7 +121,6 @@ async fn used(ledger: &mut RedisLedger, name: &str) -> u64 {
     look(ledger, &budget(name), DAY_MS).await.0
 }
 
-/// The server and a ledger on it.
 async fn alone() -> (RedisServer, Arc<Keyspace>, RedisLedger) {
     let (server, options, opened) = own_keyspace().await;
     let ledger = ledger(&options, &opened, "weir-0");

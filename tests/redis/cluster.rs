@@ -12,7 +12,6 @@ use weir_redis::{RedisOptions, RedisStore, RetryCause};
 
 const USERS: u32 = 400;
 
-/// One send of each user.
 fn wave(number: u32) -> Vec<AdmitRequest<'static>> {
     (0..USERS).map(|user| request(&format!("u-{user}"), number * USERS + user)).collect()
 }

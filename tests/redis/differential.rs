@@ -45,14 +45,12 @@ const DECISIONS: usize = 50_000;
 /// A sequence of batches; as JSON, what `tests/regressions/` holds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Case {
-    /// What it is about.
     about: String,
     /// How long sends are remembered.
     retention_ms: i64,
     /// The most entries of a user.
     #[serde(default = "default_max_entries")]
     max_entries: u32,
-    /// The cap sets of all its batches.
     sets: Vec<Vec<CapSpec>>,
     batches: Vec<BatchSpec>,
 }
@@ -191,7 +189,6 @@ struct Ways {
     slow: usize,
     /// Decisions that dropped entries because there were too many.
     dropped: usize,
-    /// Users who were swept.
     swept: usize,
 }
 

@@ -31,12 +31,9 @@ use weir_redis::{
 /// How long a run may take, frozen or not.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What runs do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Work {
-    /// Restore lost histories.
     Restore(Scope),
-    /// Make the history of a keyspace in use longer.
     Lengthen,
 }
 

@@ -24,7 +24,6 @@ use weir_redis::{
 
 /// 2026-11-20T00:00:00Z.
 pub const START_MS: i64 = 1_795_132_800_000;
-/// One day.
 pub const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// How long [`patiently`] waits before it asks again.
@@ -61,7 +60,6 @@ pub async fn opened(options: &RedisOptions) -> Result<Opened, StoreError> {
     open(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), WhenMissing::Create, keyspace_seed).await
 }
 
-/// A keyspace on a server of one's own.
 pub async fn own_keyspace() -> (RedisServer, RedisOptions, Opened) {
     let server = server();
     let options = own(&server);
@@ -69,7 +67,6 @@ pub async fn own_keyspace() -> (RedisServer, RedisOptions, Opened) {
     (server, options, opened)
 }
 
-/// A lane's store.
 pub fn store(options: &RedisOptions, opened: &Opened) -> RedisStore {
     RedisStore::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened)
 }
@@ -79,14 +76,12 @@ pub async fn fresh_store(options: &RedisOptions) -> RedisStore {
     store(options, &opened(options).await.unwrap())
 }
 
-/// A store on a server of one's own.
 pub async fn own_store() -> (RedisServer, RedisStore) {
     let server = server();
     let store = fresh_store(&own(&server)).await;
     (server, store)
 }
 
-/// Two lanes' stores of one keyspace.
 pub async fn two_stores(options: &RedisOptions) -> (RedisStore, RedisStore) {
     let opened = opened(options).await.unwrap();
     (store(options, &opened), store(options, &opened))
@@ -110,7 +105,6 @@ pub fn request(user: &str, number: u32) -> AdmitRequest<'static> {
     }
 }
 
-/// A batch under one set of caps.
 pub fn batch<'a>(now: Time, caps: &[CapQuery], requests: Vec<AdmitRequest<'a>>) -> AdmitBatch<'a> {
     AdmitBatch { now, cap_sets: vec![caps.to_vec()], requests }
 }

@@ -78,7 +78,6 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The files of a client.
 fn files(password: &str, authorities: &[&Authority], identity: &Identity, key: &Path) -> [(&'static str, String); 4] {
     let authorities: String = authorities.iter().map(|authority| text(&authority.ca_file())).collect();
     [
@@ -212,7 +211,6 @@ fn says(worker: &Worker, words: &str) -> usize {
     worker.log().matches(words).count()
 }
 
-/// Waits until more intents are decided.
 fn wait_progress(scene: &Scene) {
     let before = scene.done();
     wait_until(DEADLINE, "intents are decided", || scene.done() > before + 50);

@@ -121,7 +121,6 @@ fn a_key_with_a_passphrase_lets_in_who_has_it() {
     }
 }
 
-/// Where the scene's key is.
 fn key_of(scene: &Scene) -> String {
     let found = scene.env.iter().rev().find(|(name, _)| *name == "WEIR__KAFKA__PROPERTIES__SSL_KEY_LOCATION");
     found.unwrap().1.clone()

@@ -69,7 +69,6 @@ pub fn weir() -> &'static Path {
 /// How long anything may take here; the machines are small.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// How long the deletion of a scene's topics may take.
 const DELETE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Deletes all topics of a scene at its end from a Kafka that serves other tests after this process.
@@ -113,7 +112,6 @@ pub fn keep(rules: &[(&str, fn())]) {
     assert!(broken.is_empty(), "{} of {} rules are broken: {broken:#?}", broken.len(), rules.len());
 }
 
-/// The topics of a scene.
 pub const TOPICS: [&str; 4] = ["intents", "approved", "suppressed", "dead"];
 
 /// The topics of a wheel, and how many partitions each has for a share.
@@ -485,7 +483,6 @@ drain = "0s"
         committed.into_iter().flatten().sum()
     }
 
-    /// Whether a transaction with records of this topic is open.
     pub fn is_open(&self, which: &str) -> bool {
         self.open(which).unwrap()
     }

@@ -9,10 +9,8 @@ use weir_worker::clock::SystemClock;
 
 use super::{Scene, approval, header};
 
-/// The header that names a case.
 pub const CASE: &str = "case";
 
-/// A record of a case.
 pub fn case(name: &str, record: Record) -> Record {
     record.header(CASE, name)
 }
@@ -34,7 +32,6 @@ pub fn cases(records: &[Consumed]) -> BTreeSet<String> {
     cases
 }
 
-/// The output topic of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutcomeKind {
     Approved,
@@ -42,7 +39,6 @@ pub enum OutcomeKind {
     Dead,
 }
 
-/// A record and its outcome.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub kind: OutcomeKind,
@@ -51,14 +47,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The decision on a suppressed intent.
     #[track_caller]
     pub fn envelope(&self) -> Value {
         assert_eq!(self.kind, OutcomeKind::Suppressed, "{:?}", self.record);
         serde_json::from_slice(self.record.value.as_deref().unwrap()).unwrap()
     }
 
-    /// The decision on an approved intent.
     #[track_caller]
     pub fn approval(&self) -> Value {
         assert_eq!(self.kind, OutcomeKind::Approved, "{:?}", self.record);
@@ -114,7 +108,6 @@ pub fn zone_of_noon() -> String {
     format!("Etc/GMT{:+}", hour - 12)
 }
 
-/// The outcomes of all cases, by name.
 #[derive(Debug)]
 pub struct Outcomes(BTreeMap<String, Outcome>);
 

@@ -159,7 +159,6 @@ fn the_tokens_of_intents_that_caps_deny_are_spent_by_others_also_of_the_same_bat
     assert!(pushes["cap"] >= 4_000, "many were denied by the cap: {pushes:?}");
 }
 
-/// How many users have a history.
 pub(super) fn histories(redis: &RedisServer, scene: &Scene) -> usize {
     let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:[0-9]*", scene.name)]).unwrap();
     let fields = |key: &String| redis.query::<Vec<Vec<u8>>>(&["HKEYS", key]).unwrap();

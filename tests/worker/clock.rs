@@ -15,7 +15,6 @@ const EIGHT_DAYS_S: i64 = 8 * 24 * HOUR_S;
 /// How the reason begins, wherever it is reported.
 const WRONG: &str = "this machine's clock shows";
 
-/// A Redis of its own, and a scene on it.
 struct Stage {
     redis: RedisServer,
     scene: Scene,
@@ -31,7 +30,6 @@ impl Stage {
         self.scene.worker_by("only", clock, &[])
     }
 
-    /// All that Redis holds.
     fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let keys: Vec<String> = self.redis.query(&["KEYS", "*"]).unwrap();
         keys.into_iter().map(|key| (key.clone(), self.redis.query(&["DUMP", &key]).unwrap())).collect()
@@ -51,7 +49,6 @@ fn wait_refusing(worker: &Worker) {
     assert_eq!(metric(worker, "weir_clock_wrong", ""), Some(1.0));
 }
 
-/// The answer to an intent.
 fn decide(worker: &Worker, query: &str) -> (u16, String) {
     send(worker, "POST", &format!("/v1/decisions{query}"), &serde_json::json!({"id": "by-http", "user_id": 1}))
 }

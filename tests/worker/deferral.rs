@@ -39,7 +39,6 @@ pub(super) fn ms(text: &str) -> i64 {
 }
 
 impl Lapse {
-    /// Begins at this time.
     pub(super) fn begin(name: &str, shares: i32, policy: &str, at: &str) -> Self {
         let ahead_s = (ms(at) - SystemClock.now().millis()) / 1000;
         let clock = ProcessClock::ahead(ahead_s).unwrap();
@@ -68,7 +67,6 @@ impl Lapse {
         SystemClock.now().millis() + self.ahead_s * 1000
     }
 
-    /// Moves the clock on to this time.
     pub(super) fn move_to(&mut self, at: &str) {
         self.ahead_s += (ms(at) - self.now_ms()) / 1000;
         self.clock.set(self.ahead_s).unwrap();
@@ -83,7 +81,6 @@ impl Lapse {
         self.decided()
     }
 
-    /// What became of each case.
     pub(super) fn decided(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         for (record, reason) in self.records() {
@@ -101,7 +98,6 @@ impl Lapse {
             .collect()
     }
 
-    /// How many records wait in the wheel.
     pub(super) fn waiting(&self) -> i64 {
         self.waiting_at(&self.scene.topic("deferred"))
     }

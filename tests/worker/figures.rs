@@ -8,7 +8,6 @@ use testkit::{kafka::Publisher, wait_until, worker::Worker};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-/// Publishes intents whose timestamp is so many seconds ago.
 fn publish(scene: &Scene, wave: &str, intents: usize, seconds_ago: i64) {
     let at = SystemClock.now().millis() - seconds_ago * 1000;
     let one = |number: usize| intent(&format!("{wave} {number}"), format!("user-{number}"), json!({})).timestamp_ms(at);
@@ -45,7 +44,6 @@ fn the_time_from_record_to_decision_and_commit_and_the_lag_in_seconds_are_measur
     wait_until(DEADLINE, "nothing waits", || lag(&worker) == Some(0.0));
 }
 
-/// Waits until the group has committed all that there is, to the last offset, and no lag is left.
 fn wait_without_lag(scene: &Scene, worker: &Worker) {
     // A transaction's end is in its partitions a moment after the publisher hears that it has ended.
     scene.wait_at_end(&scene.name, &scene.topic("intents"));

@@ -30,7 +30,6 @@ const FIELDS: &str = "[intent.fields]\nid = \"/intent/id\"\nchannel = \"/intent/
 /// Long before any of these tests.
 const PAST_MS: i64 = 1_600_000_000_000;
 
-/// A registry, and a scene whose intents are written by its schemas.
 struct Framed {
     scene: Scene,
     registry: Registry,
@@ -39,7 +38,6 @@ struct Framed {
     writer: Writer,
 }
 
-/// Who writes the intents.
 #[derive(Debug, Clone, Copy)]
 enum Writer {
     /// These tests, byte by byte.
@@ -70,7 +68,6 @@ impl Framed {
         Self { scene, registry, authority, format, writer }
     }
 
-    /// Publishes intents.
     fn publish(&self, intents: &[Value]) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut program = match self.writer {
@@ -110,7 +107,6 @@ impl Framed {
         by_case(self.scene.output("intents"))
     }
 
-    /// Publishes a value by hand.
     fn publish_raw(&self, case: &str, value: impl AsRef<[u8]>) {
         self.scene.publish([Record::new("raw", value).header("case", case)]);
     }
@@ -201,7 +197,6 @@ fn framed(id: u32, content: &[u8]) -> Vec<u8> {
     [&[0], id.to_be_bytes().as_slice(), content].concat()
 }
 
-/// The intent ids of a worker's outputs.
 fn cases(scene: &Scene, which: &str) -> Vec<String> {
     by_case(scene.output(which)).into_keys().collect()
 }
@@ -359,7 +354,6 @@ fn a_password_and_an_authority_that_were_replaced_are_used_without_a_restart() {
     assert_eq!([cases(&avro.scene, "approved"), cases(&avro.scene, "suppressed")].concat().len(), 3);
 }
 
-/// A scene of Avro whose schema 7 is in a file.
 fn of_file(name: &str) -> Scene {
     let mut scene = Scene::new(name, 2, POLICY);
     let schema: PathBuf = scene.path("intent.avsc");

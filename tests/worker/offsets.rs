@@ -25,7 +25,6 @@ fn publish<'i>(scene: &Scene, ids: impl IntoIterator<Item = &'i str>) {
     scene.publish(ids.into_iter().enumerate().map(record));
 }
 
-/// Lets a worker decide all, and ends it.
 fn decided(scene: &Scene) {
     let mut worker = scene.drained("only");
     stop(&mut worker);
@@ -56,7 +55,6 @@ fn assert_all(scene: &Scene, ids: &[&str], expected: &[&str]) {
 const OLD: [&str; 6] = ["a-1", "a-2", "a-3", "a-4", "a-5", "a-6"];
 const NEW: [&str; 4] = ["b-1", "b-2", "b-3", "b-4"];
 
-/// The ids of [`OLD`] and [`NEW`].
 fn all_ids() -> impl Iterator<Item = &'static str> {
     OLD.into_iter().chain(NEW)
 }
@@ -165,14 +163,12 @@ fn a_start_at_the_end_is_committed_before_anything_is_read_and_a_crash_skips_not
     assert_all(&scene, &NEW, &["approved"]);
 }
 
-/// A scene whose group starts at the ends of its partitions.
 fn scene_from_latest(name: &str, partitions: i32) -> Scene {
     let mut scene = Scene::new(name, partitions, POLICY);
     scene.set("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest");
     scene
 }
 
-/// A worker whose group has started.
 fn started(scene: &Scene) -> Worker {
     let worker = scene.ready("only");
     scene.wait_at_end(&scene.name, &scene.topic("intents"));

@@ -19,7 +19,6 @@ fn refund(scene: &Scene, id: &str) {
     report(scene, "refunds", &json!({"intent_id": id, "user_id": USER}));
 }
 
-/// Deletes and recreates the refunds topic.
 fn made_anew(scene: &Scene) {
     scene.kafka.delete_topic(&scene.topic("refunds")).unwrap();
     wait_until(DEADLINE, "it is gone and there again", || scene.kafka.create_topic(&scene.topic("refunds"), 1).is_ok());

@@ -14,7 +14,6 @@ use crate::support::{
 use testkit::{clock::ProcessClock, kafka::Record, redis::RedisCluster, wait_until, worker::Worker};
 use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
 
-/// Three sends a day.
 const POLICY: &str = r#"
 version = "1"
 [default]
@@ -83,7 +82,6 @@ impl Stage {
         });
     }
 
-    /// `weir rebuild`, until it has done its work.
     fn rebuild(&self, args: &[&str]) {
         succeed(self.scene.command(&["rebuild", "--settle", "3s"]).args(args));
     }
@@ -115,7 +113,6 @@ impl Stage {
     }
 }
 
-/// The slot of a user's history.
 fn slot_of(user: u64) -> u16 {
     let shard = Layout::for_users(64, 10_000).place(UserHash::of(&user.to_string())).shard;
     slot_of_shard(shard, 64)

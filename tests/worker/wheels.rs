@@ -98,7 +98,6 @@ fn ends(lapse: &Lapse) -> String {
     format!("{exit:?} {}", worker.log())
 }
 
-/// What `weir check` says, and whether it finds nothing wrong.
 fn check(lapse: &Lapse) -> (bool, String) {
     let output = output(lapse.scene.command(&["check"]).envs(lapse.clock.env())).unwrap();
     (output.status.success(), said(&output))

@@ -23,7 +23,6 @@ pub const MINUTE_MS: i64 = 60_000;
 /// The files of [`Folder::with`].
 pub const ARGS: [&str; 5] = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
 
-/// A policy without caps.
 pub const UNLIMITED: &str = "[default]\ncaps = \"unlimited\"\n";
 
 pub const TWO_A_DAY: &str =
@@ -31,7 +30,6 @@ pub const TWO_A_DAY: &str =
 pub const ONE_A_DAY: &str =
     "version = \"one\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n";
 
-/// A folder with files to simulate from.
 pub struct Folder(pub Scratch);
 
 impl Folder {
@@ -82,7 +80,6 @@ impl Folder {
         report
     }
 
-    /// The report on these files, with further arguments.
     #[track_caller]
     pub fn replay(&self, more: &[&str]) -> Value {
         self.report(&[&ARGS[..], more].concat())
@@ -116,7 +113,6 @@ pub fn totals(report: &Value, policy: usize) -> [u64; 4] {
     counts.map(|count| count.as_u64().unwrap())
 }
 
-/// How many were approved, hour by hour.
 pub fn approved_hourly(report: &Value) -> Vec<u64> {
     let hours = report["hours"].as_array().unwrap().iter();
     hours.map(|hour| hour["outcomes"][0]["approved"].as_u64().unwrap()).collect()

@@ -22,7 +22,6 @@ use crate::redis_support::own_keyspace;
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n[pressure]\nmax_active_users = 1_000_000\n";
 const SECONDS: u32 = 5;
 
-/// Script calls.
 fn calls(server: &RedisServer) -> u64 {
     server.calls().unwrap().get("evalsha").copied().unwrap_or(0)
 }

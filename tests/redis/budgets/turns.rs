@@ -36,7 +36,6 @@ async fn take(ledger: &mut RedisLedger, of: u64, turn: &TakeTurn) -> (u64, u64) 
     (answer.granted, answer.used)
 }
 
-/// Takes a turn that is not answered.
 async fn ask_in_vain(ledger: &mut RedisLedger, of: u64, turn: &TakeTurn) {
     let result = ledger.turn_at(&budget("b"), number(of), turn).await;
     assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");

@@ -118,7 +118,6 @@ impl Servers {
     }
 }
 
-/// Where the records are.
 struct Place {
     servers: Servers,
     options: RedisOptions,

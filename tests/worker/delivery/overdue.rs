@@ -17,7 +17,6 @@ use crate::support::{
 };
 
 const HOUR_MS: i64 = 3_600_000;
-/// The partitions of the topic of waiting intents.
 const PARTITIONS: i32 = 4;
 
 /// Intents that have waited for so long, as weir writes them, so many on each partition.

@@ -20,7 +20,6 @@ const WAITING: &str = "WEIR__KAFKA__WAITING";
 /// More than a slow route takes before a test gives up.
 const MAILS: usize = 400;
 
-/// A scene with a slow route.
 fn slow(name: &str) -> Scene {
     let mut scene = routed(name, (4, 32), &paced(1));
     scene.end_sessions_soon();
