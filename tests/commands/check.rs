@@ -407,34 +407,26 @@ fn offline_reads_files_alone() {
 }
 
 #[test]
-fn a_session_that_the_brokers_do_not_allow_is_found() {
-    let (scene, _redis) = scene("check-session");
+fn a_session_that_the_brokers_do_not_allow_and_properties_that_do_not_go_together_are_found_and_fetches_may_be_small() {
+    let (scene, _redis) = scene("check-properties");
     let config = |properties: &str| scene.config("i").replace("\"session.timeout.ms\" = \"6000\"", properties);
-    check(&scene, &config("\"session.timeout.ms\" = 500")).is_fine();
+    let with = |property: &str| config(&format!("\"session.timeout.ms\" = 6000\n{property}"));
+    for fine in [
+        config("\"session.timeout.ms\" = 500"),
+        with("\"fetch.max.bytes\" = 500_000"),
+        with("\"receive.message.max.bytes\" = 5_000_000"),
+    ] {
+        check(&scene, &fine).is_fine();
+    }
+    let found = check(&scene, &with("\"socket.timeout.ms\" = 60_000"));
+    found.is_one("invalid", &["configuration: kafka.properties.socket.timeout.ms must be 15100 or less"]);
+    assert_eq!(found.of("skipped"), ["kafka: not connected to: no client can be made"]);
     let words = ["kafka:", &scene.name, "session.timeout.ms", "[kafka.properties]", "500 to 1800000"];
     for properties in
         ["\"session.timeout.ms\" = 499", "\"session.timeout.ms\" = 1_800_001\n\"max.poll.interval.ms\" = 1_800_001"]
     {
         check(&scene, &config(properties)).is_one("error", &words);
     }
-}
-
-#[test]
-fn fetches_may_be_small() {
-    let (scene, _redis) = scene("check-fetches");
-    for properties in ["\"fetch.max.bytes\" = 500_000", "\"receive.message.max.bytes\" = 5_000_000"] {
-        let more = format!("[kafka.properties]\n{properties}");
-        check(&scene, &scene.config("i").replace("[kafka.properties]", &more)).is_fine();
-    }
-}
-
-#[test]
-fn properties_that_do_not_go_together_are_found_once() {
-    let (scene, _redis) = scene("check-together");
-    let more = "[kafka.properties]\n\"socket.timeout.ms\" = 60_000";
-    let found = check(&scene, &scene.config("i").replace("[kafka.properties]", more));
-    found.is_one("invalid", &["configuration: kafka.properties.socket.timeout.ms must be 15100 or less"]);
-    assert_eq!(found.of("skipped"), ["kafka: not connected to: no client can be made"]);
 }
 
 #[test]
