@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    admit, at, batch, cap, fatal, fresh_store, opened, options, own, own_keyspace, request, server, store, temporary,
+    admit, at, batch, cap, fatal, fresh_store, opened, options, own, own_keyspace, place_of, request, server, store,
+    temporary,
 };
 use arc_swap::ArcSwap;
 use testkit::{redis::RedisServer, stack::Stack, unique};
@@ -217,8 +218,7 @@ async fn histories_stay_compact_where_tuning_is_allowed_and_else_it_is_said_how(
     let requests = (0..50).map(|number| request("somebody", number)).collect();
     let (answers, _) = admit(&mut store, &batch(at(0), &[cap(99, 1000)], requests)).await;
     assert!(answers.iter().all(|answer| matches!(answer.unwrap().verdict, AdmitVerdict::Allowed)));
-    let place = store.keyspace().meta().layout.place(request("somebody", 0).user);
-    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let (key, _) = place_of(store.keyspace(), request("somebody", 0).user);
     let encoding: String = server.query(&["OBJECT", "ENCODING", &key]).unwrap();
     // Redis 6.2 calls it by its older name.
     assert!(["listpack", "ziplist"].contains(&&*encoding), "{encoding:?}");

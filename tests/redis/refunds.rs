@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    DAY_MS, admit, at, batch, cap, fatal, opened, options, own, own_keyspace, request, server, store,
+    DAY_MS, admit, at, batch, cap, fatal, of_another_shard, opened, options, own, own_keyspace, request, server,
+    shard_of, store,
 };
 use testkit::{stack::Stack, unique};
 use weir_core::{
@@ -115,8 +116,8 @@ async fn many_refunds_of_one_batch_are_taken_in_their_order() {
 #[tokio::test]
 async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
     let (server, options, opened) = own_keyspace().await;
-    let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
-    let other = (0..).map(|user| format!("v{user}")).find(|user| shard(user) != shard("u")).unwrap();
+    let shard = |user: &str| shard_of(&opened.keyspace, user);
+    let other = of_another_shard(&opened.keyspace, "u");
     assert_eq!(verdict(&options, &opened, &other, 1, 0).await, AdmitVerdict::Allowed);
     server.query::<()>(&["DEL", &opened.keyspace.epoch_key(shard("u"))]).unwrap();
     let mut refunds = refunds(&options, &opened);
@@ -132,11 +133,9 @@ async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
 #[tokio::test]
 async fn behind_a_refund_that_waits_all_of_its_shard_wait_until_they_are_taken_again() {
     let (server, options, opened) = own_keyspace().await;
-    let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
-    let user = |is_beside: bool| {
-        (0..).map(|user| format!("v{user}")).find(|user| (shard(user) == shard("u")) == is_beside).unwrap()
-    };
-    let (beside, elsewhere) = (user(true), user(false));
+    let shard = |user: &str| shard_of(&opened.keyspace, user);
+    let beside = (0..).map(|user| format!("v{user}")).find(|user| shard(user) == shard("u")).unwrap();
+    let elsewhere = of_another_shard(&opened.keyspace, "u");
     for user in ["u", &beside, &elsewhere] {
         assert_eq!(verdict(&options, &opened, user, 1, 0).await, AdmitVerdict::Allowed);
     }

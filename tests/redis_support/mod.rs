@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use testkit::{redis::RedisServer, unique};
+use testkit::{proxy::Proxy, redis::RedisServer, unique};
 use weir_core::{
     basis::{
         shard::{IdHash, OriginMark, UserHash},
@@ -19,7 +19,7 @@ use weir_core::{
     ports::{Store, StoreError},
 };
 use weir_redis::{
-    KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open, rebuild::RebuildError,
+    Keyspace, KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open, rebuild::RebuildError,
 };
 
 /// 2026-11-20T00:00:00Z.
@@ -85,6 +85,29 @@ pub async fn own_store() -> (RedisServer, RedisStore) {
 pub async fn two_stores(options: &RedisOptions) -> (RedisStore, RedisStore) {
     let opened = opened(options).await.unwrap();
     (store(options, &opened), store(options, &opened))
+}
+
+/// A proxy before a server, and options for a keyspace behind it.
+pub async fn behind_proxy(url: &str) -> (Proxy, RedisOptions) {
+    let target = url.trim_start_matches("redis://").to_owned();
+    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
+    let options = options(&[format!("redis://{}", proxy.address())]);
+    (proxy, options)
+}
+
+/// Where a user's history is: key and field.
+pub fn place_of(keyspace: &Keyspace, user: UserHash) -> (String, Vec<u8>) {
+    let place = keyspace.meta().layout.place(user);
+    (keyspace.bucket_key(place.shard, place.bucket), place.field.to_bytes())
+}
+
+pub fn shard_of(keyspace: &Keyspace, user: &str) -> u16 {
+    keyspace.meta().layout.place(UserHash::of(user)).shard
+}
+
+/// A user whose shard is another one.
+pub fn of_another_shard(keyspace: &Keyspace, user: &str) -> String {
+    (0..).map(|other| format!("v{other}")).find(|other| shard_of(keyspace, other) != shard_of(keyspace, user)).unwrap()
 }
 
 /// A sliding cap on everything.
