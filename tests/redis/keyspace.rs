@@ -8,11 +8,29 @@ use crate::redis_support::{
 };
 use arc_swap::ArcSwap;
 use testkit::{redis::RedisServer, stack::Stack, unique};
-use weir_core::{history::decide::AdmitVerdict, ports::StoreError};
+use weir_core::{
+    history::{admit::AdmitBatch, decide::AdmitVerdict},
+    ports::StoreError,
+};
 use weir_redis::{
     Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Opened, Password, Passwords, RedisOptions, RedisStats,
     TlsFiles, Tuning, WhenMissing, open,
 };
+
+/// Lets the user `weir` in by this password alone.
+fn only(server: &RedisServer, password: &str) {
+    let user = ["ACL", "SETUSER", "weir", "on", "resetpass", &format!(">{password}"), "~*", "&*", "+@all"];
+    server.query::<()>(&user).unwrap();
+}
+
+/// As that user.
+fn as_weir(server: &RedisServer, password: Password) -> RedisOptions {
+    RedisOptions { username: Some("weir".to_owned()), password: Some(password), tries: 2, ..own(server) }
+}
+
+fn one_of(user: &str) -> AdmitBatch<'static> {
+    batch(at(0), &[cap(1, 1000)], vec![request(user, 1)])
+}
 
 fn single() -> RedisOptions {
     options(&[Stack::shared().redis()])
@@ -157,39 +175,29 @@ async fn a_password_that_is_made_is_made_anew_for_each_connection() {
         }
     }
     let server = server();
-    let only = |password: &str| {
-        let user = ["ACL", "SETUSER", "weir", "on", "resetpass", &format!(">{password}"), "~*", "&*", "+@all"];
-        server.query::<()>(&user).unwrap();
-    };
     let made = Arc::new(Made(ArcSwap::from_pointee(Ok("first".to_owned()))));
-    only("first");
+    only(&server, "first");
     let by = Password::Made(Arc::clone(&made) as Arc<dyn Passwords>);
-    let options = RedisOptions { username: Some("weir".to_owned()), password: Some(by), tries: 2, ..own(&server) };
-    let mut store = fresh_store(&options).await;
-    let batch_of = |user| batch(at(0), &[cap(1, 1000)], vec![request(user, 1)]);
-    admit(&mut store, &batch_of("a")).await.1.unwrap();
+    let mut store = fresh_store(&as_weir(&server, by)).await;
+    admit(&mut store, &one_of("a")).await.1.unwrap();
 
-    only("second");
+    only(&server, "second");
     server.query::<i64>(&["CLIENT", "KILL", "USER", "weir"]).unwrap();
     made.0.store(Arc::new(Err("the credentials have ended".to_owned())));
-    let said = temporary(admit(&mut store, &batch_of("b")).await.1);
+    let said = temporary(admit(&mut store, &one_of("b")).await.1);
     assert!(said.contains("credentials have ended"), "{said}");
     made.0.store(Arc::new(Ok("second".to_owned())));
-    admit(&mut store, &batch_of("b")).await.1.unwrap();
+    admit(&mut store, &one_of("b")).await.1.unwrap();
 }
 
 /// As managed services do: weir starts, and warns of what it could not look at.
 #[tokio::test]
 async fn where_config_is_refused_weir_starts_and_warns() {
     let server = server();
-    server.query::<()>(&["ACL", "SETUSER", "weir", "on", ">secret", "~*", "&*", "+@all", "-config"]).unwrap();
+    only(&server, "secret");
+    server.query::<()>(&["ACL", "SETUSER", "weir", "-config"]).unwrap();
     for tuning in [Tuning::Advise, Tuning::Set] {
-        let options = RedisOptions {
-            username: Some("weir".to_owned()),
-            password: Some(Password::Given("secret".to_owned())),
-            tuning,
-            ..own(&server)
-        };
+        let options = RedisOptions { tuning, ..as_weir(&server, Password::Given("secret".to_owned())) };
         let found = opened(&options).await.unwrap();
         assert!(
             found.warnings.iter().any(|warning| warning.contains("hash-max-listpack-value")),
@@ -197,7 +205,7 @@ async fn where_config_is_refused_weir_starts_and_warns() {
             found.warnings
         );
         let mut store = store(&options, &found);
-        admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![request("a", 1)])).await.1.unwrap();
+        admit(&mut store, &one_of("a")).await.1.unwrap();
     }
 }
 
@@ -224,29 +232,19 @@ async fn histories_stay_compact_where_tuning_is_allowed_and_else_it_is_said_how(
     assert!(["listpack", "ziplist"].contains(&&*encoding), "{encoding:?}");
 }
 
-/// The rights a worker needs: the line of docs/security.md.
-fn documented_rights() -> Vec<String> {
+/// A user with the rights that a worker needs: the line of docs/security.md.
+pub(crate) fn documented_user(server: &RedisServer) -> RedisOptions {
     let docs = include_str!("../../docs/security.md");
-    let line =
-        docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).expect("the line is there");
-    line.split_whitespace().map(str::to_owned).collect()
+    let line = docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).unwrap();
+    let user = ["ACL", "SETUSER", "weir", "on", ">secret"].into_iter().chain(line.split_whitespace());
+    server.query::<()>(&user.collect::<Vec<_>>()).unwrap();
+    RedisOptions { prefix: "weir".to_owned(), ..as_weir(server, Password::Given("secret".to_owned())) }
 }
 
 #[tokio::test]
 async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
     let server = server();
-    let rights = documented_rights();
-    let line: Vec<&str> =
-        ["ACL", "SETUSER", "weir", "on", ">secret"].into_iter().chain(rights.iter().map(String::as_str)).collect();
-    server.query::<()>(&line).unwrap();
-    let named = RedisOptions {
-        prefix: "weir".to_owned(),
-        username: Some("weir".to_owned()),
-        password: Some(Password::Given("secret".to_owned())),
-        tuning: Tuning::Set,
-        wait_replicas: 0,
-        ..own(&server)
-    };
+    let named = RedisOptions { tuning: Tuning::Set, ..documented_user(&server) };
     let opened_ = opened(&named).await.unwrap();
     assert_eq!(opened_.warnings, Vec::<String>::new());
     let mut store = store(&named, &opened_);
@@ -280,36 +278,25 @@ async fn a_password_that_was_replaced_is_read_for_the_next_connection() {
     let server = server();
     let folder = testkit::folder();
     let file = folder.path().join("password");
-    let set = |password: &str| {
-        let user = ["ACL", "SETUSER", "weir", "on", "resetpass", password, "~*", "&*", "+@all"];
-        server.query::<()>(&user).unwrap();
-    };
     // As a server ends the connection of a token that has expired.
     let drop_connections = || server.query::<i64>(&["CLIENT", "KILL", "USER", "weir"]).unwrap();
     std::fs::write(&file, "first\n").unwrap();
-    set(">first");
-    let options = RedisOptions {
-        username: Some("weir".to_owned()),
-        password: Some(Password::File(file.clone())),
-        tries: 2,
-        ..own(&server)
-    };
-    let mut store = fresh_store(&options).await;
-    let batch_of = |user| batch(at(0), &[cap(1, 1000)], vec![request(user, 1)]);
-    admit(&mut store, &batch_of("a")).await.1.unwrap();
+    only(&server, "first");
+    let mut store = fresh_store(&as_weir(&server, Password::File(file.clone()))).await;
+    admit(&mut store, &one_of("a")).await.1.unwrap();
 
-    set(">second");
+    only(&server, "second");
     assert!(drop_connections() > 0);
     // The server is a moment ahead of the file: that is no end.
-    let said = temporary(admit(&mut store, &batch_of("b")).await.1);
+    let said = temporary(admit(&mut store, &one_of("b")).await.1);
     assert!(!said.contains("first"), "{said}");
     for broken in ["", "\n"] {
         std::fs::write(&file, broken).unwrap();
-        let said = temporary(admit(&mut store, &batch_of("b")).await.1);
+        let said = temporary(admit(&mut store, &one_of("b")).await.1);
         assert!(said.contains("password is empty"), "{said}");
     }
     std::fs::write(&file, "second").unwrap();
-    admit(&mut store, &batch_of("b")).await.1.unwrap();
+    admit(&mut store, &one_of("b")).await.1.unwrap();
 }
 
 #[tokio::test]
@@ -323,14 +310,13 @@ async fn certificates_that_were_replaced_are_read_for_the_next_connection() {
     let options =
         RedisOptions { tls: Some(TlsFiles { ca: Some(file.clone()), client: None }), tries: 2, ..own(&server) };
     let mut store = fresh_store(&options).await;
-    let batch_of = |user| batch(at(0), &[cap(1, 1000)], vec![request(user, 1)]);
-    admit(&mut store, &batch_of("a")).await.1.unwrap();
+    admit(&mut store, &one_of("a")).await.1.unwrap();
 
     copy(&stranger);
     assert_ne!(server.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap().trim(), "0");
-    temporary(admit(&mut store, &batch_of("b")).await.1);
+    temporary(admit(&mut store, &one_of("b")).await.1);
     copy(&server);
-    admit(&mut store, &batch_of("b")).await.1.unwrap();
+    admit(&mut store, &one_of("b")).await.1.unwrap();
 }
 
 #[tokio::test]
@@ -342,7 +328,7 @@ async fn tls_works_with_the_ca_and_is_refused_without_it() {
     assert!(stranger.is_err(), "a certificate of an unknown CA was accepted");
     options.tls = Some(TlsFiles { ca: Some(server.ca_file().unwrap().to_owned()), client: None });
     let mut store = fresh_store(&options).await;
-    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![request("somebody", 1)])).await;
+    let (answers, result) = admit(&mut store, &one_of("somebody")).await;
     result.unwrap();
     assert!(matches!(answers[0].unwrap().verdict, AdmitVerdict::Allowed));
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::keyspace::documented_user;
 use crate::redis_support::{
-    DAY_MS, admit, at, batch, cap, fatal, of_another_shard, opened, options, own, own_keyspace, request, server,
-    shard_of, store,
+    DAY_MS, admit, at, batch, cap, fatal, of_another_shard, opened, options, own_keyspace, request, server, shard_of,
+    store,
 };
 use testkit::{stack::Stack, unique};
 use weir_core::{
@@ -24,7 +25,7 @@ use weir_core::{
     ports::{StoreError, TakeBack},
 };
 use weir_redis::{
-    KeyspaceSeed, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
+    KeyspaceSeed, Opened, RedisOptions, RedisRefunds, RedisStats,
     rebuild::{Beginning, Rebuild, RebuildError, Scope, begin},
 };
 
@@ -205,23 +206,13 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
 #[tokio::test]
 async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild() {
     let server = server();
-    let docs = include_str!("../../docs/security.md");
-    let line = docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).unwrap();
-    let mut rights = vec!["ACL", "SETUSER", "weir", "on", ">secret"];
-    rights.extend(line.split_whitespace());
-    server.query::<()>(&rights).unwrap();
-    let named = RedisOptions {
-        prefix: "weir".to_owned(),
-        username: Some("weir".to_owned()),
-        password: Some(Password::Given("secret".to_owned())),
-        ..own(&server)
-    };
+    let named = documented_user(&server);
     let opened = opened(&named).await.unwrap();
     assert_eq!(verdict(&named, &opened, "u", 1, 0).await, AdmitVerdict::Allowed);
     assert_eq!(take(&mut refunds(&named, &opened), &[refund("u", 1, None, 0)]).await, [TakenBack]);
 
     assert!(begun(&named, &Scope::All).await.is_err(), "del is not among them");
-    assert!(docs.contains("ACL SETUSER weir +del"));
+    assert!(include_str!("../../docs/security.md").contains("ACL SETUSER weir +del"));
     server.query::<()>(&["ACL", "SETUSER", "weir", "+del"]).unwrap();
     server.query::<()>(&["DEL", "weir:{weir}:rebuilding"]).unwrap();
     let mut rebuild = begun(&named, &Scope::All).await.unwrap();

@@ -149,11 +149,6 @@ impl Stage {
         scene.set("AWS_SECRET_ACCESS_KEY", S3_SECRET);
     }
 
-    /// The page's lines of a block for this scene and its instance `i`.
-    pub fn lines(&self, block: &str, scene: &Scene) -> Vec<String> {
-        lines(block, scene)
-    }
-
     /// Grants lines to a user, and waits until the broker applies them.
     pub fn grant(&self, user: &str, lines: &[String]) {
         grant(&self.kafka, &self.authority, user, lines);
