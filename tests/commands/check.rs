@@ -141,9 +141,15 @@ fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
 /// As in <https://github.com/restatedev/restate/pull/2734>; in <https://github.com/OT-CONTAINER-KIT/redis-operator/issues/1164> a
 /// repair emptied what was left.
 #[test]
-fn create_makes_nothing_anew_of_a_keyspace_of_which_a_part_is_lost() {
+fn create_makes_no_keyspace_before_kafka_says_whether_one_was_lost_and_nothing_anew_of_one_of_which_a_part_is_lost() {
     let (scene, redis) = scene("check-part");
     let config = scene.config("i");
+    let found = check_with(&scene, &config.replace(scene.kafka.bootstrap(), "127.0.0.1:1"), &["--create"]);
+    let errors = found.of("error");
+    let refuses = |error: &String| error.starts_with("redis: there is no keyspace") && error.contains("Kafka");
+    assert!(found.code == 1 && errors.iter().any(refuses), "{errors:?}");
+    assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0);
+
     check_with(&scene, &config, &["--create"]).is_fine();
     let epochs: Vec<String> = redis.query(&["KEYS", &format!("{}:*:e", scene.name)]).unwrap();
     let meta = format!("{0}:{{{0}}}:meta", scene.name);
@@ -185,17 +191,6 @@ fn a_keyspace_that_is_lost_is_not_made_anew_where_the_intents_are_another_topic_
     worker.wait_exit(DEADLINE).unwrap();
     assert!(worker.log().contains("weir rebuild --all"), "{}", worker.log());
     assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0, "an empty keyspace resets all caps");
-}
-
-#[test]
-fn create_makes_no_keyspace_while_kafka_does_not_say_whether_the_group_has_decided_anything() {
-    let (scene, redis) = scene("check-unsaid");
-    let config = scene.config("i").replace(scene.kafka.bootstrap(), "127.0.0.1:1");
-    let found = check_with(&scene, &config, &["--create"]);
-    let errors = found.of("error");
-    let refuses = |error: &String| error.starts_with("redis: there is no keyspace") && error.contains("Kafka");
-    assert!(found.code == 1 && errors.iter().any(refuses), "{errors:?}");
-    assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use weir_core::{
     ports::StoreError,
 };
 use weir_redis::{
-    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Opened, Password, Passwords, RedisOptions, RedisStats,
-    TlsFiles, Tuning, WhenMissing, open,
+    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Opened, Password, Passwords, RedisOptions, TlsFiles, Tuning,
+    WhenMissing, open,
 };
 
 /// Lets the user `weir` in by this password alone.
@@ -58,9 +58,15 @@ async fn many_first_starts_at_once_agree_on_one_keyspace() {
 }
 
 #[tokio::test]
-async fn a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
+async fn one_who_only_looks_makes_nothing_and_a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
     let server = server();
     let options = own(&server);
+    let look = async || {
+        let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
+        fatal(open(&Arc::new(options.clone()), &Arc::default(), WhenMissing::Refuse, keyspace_seed).await)
+    };
+    assert!(look().await.contains("weir check --create"));
+    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0);
     let made = opened(&options).await.unwrap().keyspace;
     server.query::<()>(&["HSET", made.meta_key(), "state", "creating"]).unwrap();
     for shard in 5..16 {
@@ -68,24 +74,12 @@ async fn a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
     }
     server.query::<()>(&["DEL", made.kinds_key()]).unwrap();
 
-    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
-    let looked = open(&Arc::new(options.clone()), &Arc::default(), WhenMissing::Refuse, keyspace_seed).await;
-    assert!(fatal(looked).contains("not finished"));
+    assert!(look().await.contains("not finished"));
     let again = opened(&options).await.unwrap();
     assert_eq!(again.keyspace.epoch(), made.epoch());
     assert_eq!(again.lost, Vec::<u16>::new());
     let state: String = server.query(&["HGET", made.meta_key(), "state"]).unwrap();
     assert_eq!(state, "ready");
-}
-
-#[tokio::test]
-async fn nothing_is_made_by_one_who_only_looks() {
-    let server = server();
-    let options = Arc::new(own(&server));
-    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
-    let looked = open(&options, &Arc::new(RedisStats::default()), WhenMissing::Refuse, keyspace_seed).await;
-    assert!(fatal(looked).contains("weir check --create"));
-    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0);
 }
 
 #[tokio::test]
@@ -300,37 +294,28 @@ async fn a_password_that_was_replaced_is_read_for_the_next_connection() {
 }
 
 #[tokio::test]
-async fn certificates_that_were_replaced_are_read_for_the_next_connection() {
+async fn tls_works_with_the_ca_and_is_refused_without_it_and_files_that_were_replaced_are_read_for_the_next_connection()
+{
     let (server, stranger) =
         (RedisServer::start_tls::<&str>(&[]).unwrap(), RedisServer::start_tls::<&str>(&[]).unwrap());
     let folder = testkit::folder();
     let file = folder.path().join("ca.pem");
     let copy = |of: &RedisServer| std::fs::copy(of.ca_file().unwrap(), &file).unwrap();
     copy(&server);
-    let options =
-        RedisOptions { tls: Some(TlsFiles { ca: Some(file.clone()), client: None }), tries: 2, ..own(&server) };
+    let options = own(&server);
+    assert!(options.tls.is_some(), "{}", server.url());
+    assert!(opened(&options).await.is_err(), "a certificate of an unknown CA was accepted");
+    let options = RedisOptions { tls: Some(TlsFiles { ca: Some(file.clone()), client: None }), tries: 2, ..options };
     let mut store = fresh_store(&options).await;
-    admit(&mut store, &one_of("a")).await.1.unwrap();
+    let (answers, result) = admit(&mut store, &one_of("a")).await;
+    result.unwrap();
+    assert!(matches!(answers[0].unwrap().verdict, AdmitVerdict::Allowed));
 
     copy(&stranger);
     assert_ne!(server.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap().trim(), "0");
     temporary(admit(&mut store, &one_of("b")).await.1);
     copy(&server);
     admit(&mut store, &one_of("b")).await.1.unwrap();
-}
-
-#[tokio::test]
-async fn tls_works_with_the_ca_and_is_refused_without_it() {
-    let server = RedisServer::start_tls::<&str>(&[]).unwrap();
-    let mut options = own(&server);
-    assert!(options.tls.is_some(), "{}", server.url());
-    let stranger = opened(&options).await;
-    assert!(stranger.is_err(), "a certificate of an unknown CA was accepted");
-    options.tls = Some(TlsFiles { ca: Some(server.ca_file().unwrap().to_owned()), client: None });
-    let mut store = fresh_store(&options).await;
-    let (answers, result) = admit(&mut store, &one_of("somebody")).await;
-    result.unwrap();
-    assert!(matches!(answers[0].unwrap().verdict, AdmitVerdict::Allowed));
 }
 
 #[tokio::test]

@@ -129,11 +129,26 @@ fn beside_a_partition_that_is_never_idle_ends_are_committed_and_an_open_transact
     busy.finish().unwrap();
 }
 
+fn is_described(worker: &Worker) {
+    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    assert_eq!(metric(worker, "weir_build_info", &version), Some(1.0));
+    let started = sum(worker, "process_start_time_seconds");
+    let now = SystemClock.now().millis() as f64 / 1000.0;
+    assert!((now - DEADLINE.as_secs_f64()..=now + 1.0).contains(&started), "{started}");
+    assert!((0.01..DEADLINE.as_secs_f64()).contains(&sum(worker, "process_cpu_seconds_total")));
+    let (resident, whole) = (sum(worker, "process_resident_memory_bytes"), sum(worker, "process_virtual_memory_bytes"));
+    assert!(1e6 < resident && resident < whole, "{resident} {whole}");
+    assert!(sum(worker, "process_threads") > 3.0);
+    let (open, most) = (sum(worker, "process_open_fds"), sum(worker, "process_max_fds"));
+    assert!(3.0 < open && open < most, "{open} {most}");
+}
+
 /// Seconds in the place of milliseconds, and the year 1 for a time that is not set.
 #[test]
-fn times_that_hardly_anybody_means_are_counted_and_told_of_once() {
+fn times_that_hardly_anybody_means_are_counted_and_told_of_once_and_the_process_and_its_build_are_described() {
     let scene = Scene::new("early-times", 1, POLICY);
     let mut worker = scene.ready("early");
+    is_described(&worker);
     let mut counted = 0.0;
     for wave in ["first", "second"] {
         let one = |name: &str, at: Value| intent(&format!("{wave} {name}"), 3_500, json!({"expires_at": at}));
@@ -149,23 +164,4 @@ fn times_that_hardly_anybody_means_are_counted_and_told_of_once() {
     }
     let log = worker.log();
     assert_eq!(log.matches("before 1971").count(), 1, "{log}");
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn the_process_and_its_build_are_described() {
-    let scene = Scene::new("process", 1, POLICY);
-    let worker = scene.ready("process");
-    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
-    assert_eq!(metric(&worker, "weir_build_info", &version), Some(1.0));
-    let started = sum(&worker, "process_start_time_seconds");
-    let now = SystemClock.now().millis() as f64 / 1000.0;
-    assert!((now - DEADLINE.as_secs_f64()..=now + 1.0).contains(&started), "{started}");
-    assert!((0.01..DEADLINE.as_secs_f64()).contains(&sum(&worker, "process_cpu_seconds_total")));
-    let (resident, whole) =
-        (sum(&worker, "process_resident_memory_bytes"), sum(&worker, "process_virtual_memory_bytes"));
-    assert!(1e6 < resident && resident < whole, "{resident} {whole}");
-    assert!(sum(&worker, "process_threads") > 3.0);
-    let (open, most) = (sum(&worker, "process_open_fds"), sum(&worker, "process_max_fds"));
-    assert!(3.0 < open && open < most, "{open} {most}");
 }
