@@ -259,17 +259,7 @@ fn intents_come_from_standard_input_too() {
     let folder = Folder::new();
     folder.write("policy.toml", ONE_A_DAY);
     let mut command = Command::new(weir());
-    command.args([
-        "policy",
-        "simulate",
-        "--policy",
-        "policy.toml",
-        "--intents",
-        "-",
-        "--no-segments",
-        "--output",
-        "json",
-    ]);
+    command.args("policy simulate --policy policy.toml --intents - --no-segments --output json".split(' '));
     let lines: Vec<String> = hourly(0..2, 3).map(|intent| intent.to_string()).collect();
     let output = output_given(lines.join("\n"), command.current_dir(folder.0.path())).unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -285,29 +275,21 @@ fn what_has_to_be_corrected_is_said_with_exit_code_2() {
     folder.write("policy.toml", ONE_A_DAY);
     folder.write("bad.toml", "version = 1");
     folder.write_lines("intents", [intent("a", 0, json!({}))]);
-    let good = ["--policy", "policy.toml", "--intents", "intents"];
-    let cases: [(&[&str], &[&str]); 9] = [
-        (&good, &["--segments", "--no-segments"]),
-        (&["--policy", "policy.toml", "--intents", "nowhere", "--no-segments"], &["nowhere", "topic:nowhere"]),
-        (&["--policy", "policy.toml", "--intents", "topic", "--no-segments"], &["--config"]),
-        (&["--policy", "bad.toml", "--intents", "intents", "--no-segments"], &["bad.toml:1:", "default"]),
-        (&["--policy", "gone.toml", "--intents", "intents", "--no-segments"], &["gone.toml"]),
-        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--since", "soon"], &["RFC 3339"]),
-        (
-            &["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--since", "1h", "--until", "2h"],
-            &["is not before"],
-        ),
-        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--history", "1h"], &["looks back"]),
-        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--changed-users", "x"], &["--against"]),
+    let cases: [(&str, &[&str]); 9] = [
+        ("policy.toml --intents intents", &["--segments", "--no-segments"]),
+        ("policy.toml --intents nowhere --no-segments", &["nowhere", "topic:nowhere"]),
+        ("policy.toml --intents topic --no-segments", &["--config"]),
+        ("bad.toml --intents intents --no-segments", &["bad.toml:1:", "default"]),
+        ("gone.toml --intents intents --no-segments", &["gone.toml"]),
+        ("policy.toml --intents intents --no-segments --since soon", &["RFC 3339"]),
+        ("policy.toml --intents intents --no-segments --since 1h --until 2h", &["is not before"]),
+        ("policy.toml --intents intents --no-segments --history 1h", &["looks back"]),
+        ("policy.toml --intents intents --no-segments --changed-users x", &["--against"]),
     ];
     for (args, words) in cases {
-        folder.fails(args, 2, words);
+        folder.fails(&["--policy"].into_iter().chain(args.split(' ')).collect::<Vec<_>>(), 2, words);
     }
-    folder.fails(
-        &[&good[..], &["--no-segments", "--html", "no/such/folder"]].concat(),
-        1,
-        &["--html", "no/such/folder"],
-    );
+    folder.fails(&[&ARGS[..], &["--html", "no/such/folder"]].concat(), 1, &["--html", "no/such/folder"]);
 }
 
 #[cfg(unix)]
@@ -318,17 +300,7 @@ fn ctrl_c_ends_it_at_once_and_nothing_is_written() {
     // Standard input that never ends, because its reader could write to it: it waits for the rest.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "mkfifo endless && exec \"$@\" <>endless", "sh"]).arg(weir());
-    command.args([
-        "policy",
-        "simulate",
-        "--policy",
-        "policy.toml",
-        "--intents",
-        "-",
-        "--no-segments",
-        "--html",
-        "page",
-    ]);
+    command.args("policy simulate --policy policy.toml --intents - --no-segments --html page".split(' '));
     let mut process = Guarded::spawn("weir", command.current_dir(folder.0.path()), &folder.path("log")).unwrap();
     let pid = process.pid();
     // Until it waits for the signal, SIGINT ends it by itself: wait for its handler (bit 1 of SigCgt). The shell before it may have one, too.
