@@ -12,12 +12,12 @@ use std::{
 };
 
 use crate::support::{
-    DEADLINE, Scene, contains_all, header,
+    DEADLINE, Scene, contains_all,
     http::{metric, wait_ready},
-    outcome::{CASE, intent},
+    outcome::intent,
     said, stop, succeed,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::{
     kafka::Record,
     process::{Guarded, output},
@@ -190,25 +190,6 @@ impl Drop for Stops<'_> {
 }
 
 impl Scene {
-    /// By case, the reason for which its intent was suppressed, or `approved`; fails if one has two records. The past is left out.
-    fn reasons(&self) -> BTreeMap<String, String> {
-        let mut all = BTreeMap::new();
-        for topic in ["approved", "suppressed", "dead"] {
-            for record in self.output(topic) {
-                let Some(case) = header(&record, CASE) else { continue };
-                let reason = match topic {
-                    "suppressed" => {
-                        let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-                        envelope["reason"].as_str().unwrap().to_owned()
-                    }
-                    other => other.to_owned(),
-                };
-                assert_eq!(all.insert(case.clone(), reason), None, "{case} has two records");
-            }
-        }
-        all
-    }
-
     fn reason_of(&self, case: &str) -> String {
         self.reasons().remove(case).unwrap_or_else(|| panic!("{case} has no record"))
     }

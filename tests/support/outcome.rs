@@ -7,7 +7,7 @@ use testkit::kafka::{Consumed, Record};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::{Scene, approval, header};
+use super::{Decision, Scene, approval, header};
 
 pub const CASE: &str = "case";
 
@@ -131,6 +131,21 @@ impl Scene {
     /// Publishes an intent for each of these users, whose id is the wave and the user; `more` are further fields.
     pub fn publish_wave(&self, wave: &str, users: impl IntoIterator<Item = impl std::fmt::Display>, more: &Value) {
         self.publish(users.into_iter().map(|user| intent(&format!("{wave} {user}"), user, more.clone())));
+    }
+
+    /// By case, `approved` or for which reason it was suppressed; fails where a case has two such records. Others name no case.
+    pub fn reasons(&self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        for topic in ["approved", "suppressed"] {
+            for record in self.slim_output(topic) {
+                let Some(case) = header(&record, CASE) else { continue };
+                let decided =
+                    if topic == "approved" { Decision::approval(record) } else { Decision::suppression(record) };
+                let before = all.insert(case.clone(), decided.1.reason().to_owned());
+                assert_eq!(before, None, "{case} has two records");
+            }
+        }
+        all
     }
 
     /// The outcomes of all published records; fails unless each has exactly one.
