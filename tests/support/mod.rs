@@ -150,6 +150,16 @@ pub fn succeed(command: &mut Command) -> Output {
     output
 }
 
+/// Fails unless a value is as `schemas/{name}.schema.json` says.
+#[track_caller]
+pub fn is_by_schema(name: &str, value: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("schemas/{name}.schema.json"));
+    let schema = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let problems: Vec<String> = schema.iter_errors(value).map(|problem| problem.to_string()).collect();
+    assert!(problems.is_empty(), "{problems:?}: {value}");
+}
+
 /// All that a command has printed.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.as_slice(), output.stderr.as_slice()].concat()).into_owned()

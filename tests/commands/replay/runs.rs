@@ -1,9 +1,8 @@
 //! Runs of the command over files.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output},
-    sync::LazyLock,
 };
 
 use serde_json::{Value, json};
@@ -13,7 +12,7 @@ use testkit::{
     wait_until,
 };
 
-use crate::support::{DEADLINE, contains_all, weir};
+use crate::support::{DEADLINE, contains_all, is_by_schema, weir};
 
 /// 2026-11-16, a Monday, at midnight UTC.
 pub const MONDAY_MS: i64 = 1_794_787_200_000;
@@ -76,7 +75,7 @@ impl Folder {
     #[track_caller]
     pub fn report(&self, args: &[&str]) -> Value {
         let report = serde_json::from_str(&self.says(&[args, &["--output", "json"]].concat())).unwrap();
-        is_by_the_schema(&report);
+        is_by_schema("simulation", &report);
         report
     }
 
@@ -93,16 +92,6 @@ impl Folder {
         assert!(output.stdout.is_empty() && err.starts_with("weir: ") || err.starts_with("error: "), "{args:?}: {err}");
         contains_all(&err, words);
     }
-}
-
-#[track_caller]
-pub fn is_by_the_schema(report: &Value) {
-    static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/simulation.schema.json");
-        jsonschema::validator_for(&serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).unwrap()
-    });
-    let problems: Vec<String> = SCHEMA.iter_errors(report).map(|problem| problem.to_string()).collect();
-    assert!(problems.is_empty(), "{problems:?}");
 }
 
 /// Approved, suppressed, deferred, still deferred.
