@@ -413,6 +413,12 @@ drain = "0s"
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// Writes a policy of this version, and waits until the worker has taken it up.
+    pub fn change_policy(&self, worker: &Worker, version: &str, policy: &str) {
+        self.write_policy(policy);
+        http::wait_version(worker, "policy", version);
+    }
+
     pub fn worker(&self, instance: &str) -> Worker {
         self.worker_with(instance, &[])
     }

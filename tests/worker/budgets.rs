@@ -14,7 +14,7 @@ use crate::{
     deferral::Lapse,
     support::{
         DEADLINE, Decision, Scene, approval,
-        http::{get_json, metric, wait_ready, wait_version, wait_whole},
+        http::{get_json, metric, wait_ready, wait_whole},
         outcome::{intent, time_ms, zone_of_noon},
         stop, unlimited,
     },
@@ -314,8 +314,7 @@ fn a_budget_of_each_campaign_counts_costs_and_in_shadow_mode_a_spent_one_is_repo
     publish(&scene, "none", 60, &json!({"channel": "email", "cost": 3}));
     scene.drain(&mut worker);
     let all = "[[budgets]]\nname = \"all\"\nlimit = 10\ntotal = true\n";
-    scene.write_policy(&format!("shadow = true\n{}", unlimited(2, all)));
-    wait_version(&worker, "policy", "2");
+    scene.change_policy(&worker, "2", &format!("shadow = true\n{}", unlimited(2, all)));
     publish(&scene, "shadow", 50, &json!({}));
     scene.drain(&mut worker);
     let decisions = scene.decisions();

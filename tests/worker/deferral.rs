@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{
     DEADLINE, RINGS, Scene, header,
-    http::{get, metric, send, wait_ready, wait_version},
+    http::{get, metric, send, wait_ready},
     outcome::{OutcomeKind, case, intent},
     stop,
 };
@@ -197,8 +197,7 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
     lapse.decides(&mut worker, &[("second", "approved")]);
     lapse.scene.publish([intent("quiet", "u-quiet", json!({"channel": "email"}))]);
     let stop = POLICY.replace("version = \"1\"", "version = \"2\"") + "\n[[stop]]\ncampaign = \"spring\"\n";
-    lapse.scene.write_policy(&stop);
-    wait_version(&worker, "policy", "2");
+    lapse.scene.change_policy(&worker, "2", &stop);
     lapse.move_to("2026-11-20T23:21:01Z");
     lapse.decides(
         &mut worker,
@@ -306,8 +305,7 @@ fn quiet_hours_end_by_the_users_clock_across_a_change_to_summer_time_and_their_e
     lapse.move_to("2026-03-29T08:00:01Z");
     lapse.decides(&mut worker, &[("utc", "approved")]);
 
-    lapse.scene.write_policy(&policy(2, "spread = \"30m\"\n"));
-    wait_version(&worker, "policy", "2");
+    lapse.scene.change_policy(&worker, "2", &policy(2, "spread = \"30m\"\n"));
     lapse.move_to("2026-03-29T22:30:00Z");
     lapse.scene.publish((0..COUNT).map(|user| intent(&user.to_string(), user, json!({}))));
     wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == COUNT as i64);
@@ -414,8 +412,7 @@ fn neither_shadow_mode_nor_http_defers_nor_is_deferred_what_the_topics_would_not
     let due = |name: &str, at: &str| intent(name, name, json!({"not_before": at}));
     lapse.scene.publish([due("shadow", DUE)]);
     lapse.decides(&mut worker, &[("shadow", "approved")]);
-    lapse.scene.write_policy(&policy("72h", ""));
-    wait_version(&worker, "policy", "72h");
+    lapse.scene.change_policy(&worker, "72h", &policy("72h", ""));
     let asked = json!({"id": "asked", "user_id": "u-asked", "not_before": DUE});
     let answer: Value = serde_json::from_str(&send(&worker, "POST", "/v1/decisions", &asked).1).unwrap();
     let found = (&answer["verdict"], &answer["reason"], &answer["eligible_at"]);

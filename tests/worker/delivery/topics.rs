@@ -5,11 +5,7 @@ use std::time::{Duration, Instant};
 use testkit::{SLOW_INTERVAL, wait_until, wait_until_every};
 
 use super::{all_approved, looking, mails, paced, routed, wait_looked, waits};
-use crate::support::{
-    DEADLINE,
-    http::{wait_version, wait_whole},
-    unlimited,
-};
+use crate::support::{DEADLINE, http::wait_whole, unlimited};
 
 #[test]
 fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
@@ -28,8 +24,7 @@ fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
         scene.kafka.end_offsets(&topic).unwrap()[1..].iter().any(|end| *end > 0)
     });
     let all = EACH + sent;
-    scene.write_policy(&unlimited(2, &paced(1_000)));
-    wait_version(&worker, "policy", "2");
+    scene.change_policy(&worker, "2", &unlimited(2, &paced(1_000)));
     wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.count("approved") >= all);
     all_approved(&scene, all);
 }
