@@ -2,7 +2,9 @@
 
 use std::process::{Command, Output};
 
-use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, ends, outcome::intent, stop, weir};
+use crate::support::{
+    DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, ends, is_a_paragraph, outcome::intent, stop, weir,
+};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Kafka, KafkaClient},
@@ -67,12 +69,6 @@ pub fn check_with(scene: &Scene, config: &str, args: &[&str]) -> Found {
 
 pub fn check(scene: &Scene, config: &str) -> Found {
     check_with(scene, config, &[])
-}
-
-/// Nothing but one paragraph, that begins with the program's name.
-#[track_caller]
-fn is_a_paragraph(err: &str) {
-    assert!(err.starts_with("weir: ") && !err.trim().contains("\n\n"), "{err}");
 }
 
 /// A scene with a Redis of its own.

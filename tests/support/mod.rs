@@ -150,11 +150,12 @@ pub fn succeed(command: &mut Command) -> Output {
     output
 }
 
-/// Fails unless a value is as `schemas/{name}.schema.json` says.
+/// Fails unless a value is as a schema of the repository says.
 #[track_caller]
-pub fn is_by_schema(name: &str, value: &Value) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("schemas/{name}.schema.json"));
-    let schema = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+pub fn is_by_schema(schema: impl AsRef<Path>, value: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(schema);
+    let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let schema = serde_json::from_slice(&text).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
     let problems: Vec<String> = schema.iter_errors(value).map(|problem| problem.to_string()).collect();
     assert!(problems.is_empty(), "{problems:?}: {value}");
@@ -598,6 +599,12 @@ impl Decision {
     pub fn reason(&self) -> &str {
         self.envelope.as_ref().map_or("approved", |envelope| envelope["reason"].as_str().unwrap())
     }
+}
+
+/// Nothing but one paragraph, that begins with the program's name.
+#[track_caller]
+pub fn is_a_paragraph(err: &str) {
+    assert!(err.starts_with("weir: ") && !err.trim().contains("\n\n"), "{err}");
 }
 
 /// Fails unless the text has each of these parts.

@@ -121,7 +121,7 @@ fn intent(id: &str, user_id: u64, more: &Value) -> Value {
 /// The envelope of a suppressed intent, which is as its schema says.
 fn envelope(outcome: &Outcome) -> Value {
     let envelope = outcome.envelope();
-    is_by_schema("decision", &envelope);
+    is_by_schema("schemas/decision.schema.json", &envelope);
     envelope
 }
 

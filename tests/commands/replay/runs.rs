@@ -75,7 +75,7 @@ impl Folder {
     #[track_caller]
     pub fn report(&self, args: &[&str]) -> Value {
         let report = serde_json::from_str(&self.says(&[args, &["--output", "json"]].concat())).unwrap();
-        is_by_schema("simulation", &report);
+        is_by_schema("schemas/simulation.schema.json", &report);
         report
     }
 

@@ -33,7 +33,7 @@ counts = false
 fn simulate(scene: &Scene, more: &[&str]) -> Value {
     let args = ["policy", "simulate", "--intents", "topic", "--policy", &scene.policy];
     let report = scene.summary(&[&args[..], more].concat());
-    is_by_schema("simulation", &report);
+    is_by_schema("schemas/simulation.schema.json", &report);
     report
 }
 

@@ -105,7 +105,7 @@ pub fn every_envelope_is_valid_by_the_schema() {
     let mut reasons = std::collections::BTreeSet::new();
     for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.kind == OutcomeKind::Suppressed) {
         let envelope = outcome.envelope();
-        is_by_schema("decision", &envelope);
+        is_by_schema("schemas/decision.schema.json", &envelope);
         assert_eq!(envelope.get("cap").is_some(), envelope["reason"] == "cap", "{name}: cap is there for cap alone");
         reasons.insert(envelope["reason"].as_str().unwrap().to_owned());
     }
