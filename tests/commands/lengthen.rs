@@ -62,8 +62,7 @@ struct Old {
 impl Old {
     fn new(name: &str) -> Self {
         let (redis, mut scene) = Scene::with_redis(name, 4, &policy("8d"));
-        scene.kafka.create_topic(&scene.topic("refunds"), 2).unwrap();
-        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+        scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 2);
         for topic in ["approved", "refunds"] {
             scene.kafka.configure_topic(&scene.topic(topic), &[("retention.ms", KEPT_MS)]).unwrap();
         }

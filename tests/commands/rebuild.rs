@@ -57,8 +57,7 @@ type Told = (String, String, u64);
 
 fn scene(kafka_name: &str, redis: Vec<String>) -> Scene {
     let mut scene = Scene::on_redis(redis, kafka_name, 4, POLICY);
-    scene.kafka.create_topic(&scene.topic("refunds"), 3).unwrap();
-    scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+    scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 3);
     scene.set("WEIR__REDIS__TIMEOUT", "5s");
     scene
 }

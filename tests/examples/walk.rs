@@ -42,8 +42,7 @@ struct Walk {
 impl Walk {
     fn start(language: Language) -> Self {
         let mut scene = Scene::new(&format!("examples-{}", language.name()), PARTITIONS, POLICY);
-        scene.kafka.create_topic(&scene.topic("refunds"), PARTITIONS).unwrap();
-        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+        scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", PARTITIONS);
         scene.set("WEIR__HTTP__TOKEN", TOKEN);
         let worker = scene.ready("only");
         Self { language, scene, worker }

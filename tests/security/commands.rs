@@ -17,8 +17,7 @@ use crate::{
 /// A scene with refunds; its worker has the rights of the page.
 fn scene(name: &str, user: &'static str) -> Scene {
     let mut scene = STAGE.scene(name, EntryPoint::Mutual(user));
-    scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
-    scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+    scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 1);
     STAGE.grant(user, &[lines("kafka run", &scene), lines("kafka refunds", &scene)].concat());
     scene
 }
@@ -63,14 +62,9 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
 fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
     let mut scene = STAGE.scene("deliveries", EntryPoint::Mutual("deliveries"));
     scene.defer(1);
-    for (topic, variable) in [
-        ("delivery-reports", "WEIR__KAFKA__DELIVERY_REPORTS"),
-        ("retries", "WEIR__KAFKA__RETRIES"),
-        ("undelivered", "WEIR__KAFKA__UNDELIVERED"),
-    ] {
-        scene.kafka.create_topic(&scene.topic(topic), 1).unwrap();
-        scene.set(variable, scene.topic(topic));
-    }
+    scene.set_topic("WEIR__KAFKA__DELIVERY_REPORTS", "delivery-reports", 1);
+    scene.set_topic("WEIR__KAFKA__RETRIES", "retries", 1);
+    scene.set_topic("WEIR__KAFKA__UNDELIVERED", "undelivered", 1);
     as_user(&mut scene, "deliveries", &["kafka run", "kafka deferred", "kafka delivery reports", "kafka retries"], "");
     let report = r#"{"intent_id":"i","user_id":1,"outcome":"permanent"}"#;
     scene.kafka.publish(&scene.topic("delivery-reports"), [report, "no report"].map(Record::keyless)).unwrap();
@@ -88,8 +82,7 @@ fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
 #[test]
 fn activity_is_read_with_exactly_the_documented_rights() {
     let mut scene = STAGE.scene("activity", EntryPoint::Mutual("activity"));
-    scene.kafka.create_topic(&scene.topic("activity"), 1).unwrap();
-    scene.set("WEIR__KAFKA__ACTIVITY", scene.topic("activity"));
+    scene.set_topic("WEIR__KAFKA__ACTIVITY", "activity", 1);
     as_user(&mut scene, "activity", &["kafka run", "kafka activity"], "");
     scene.kafka.publish(&scene.topic("activity"), [r#"{"user_id":1}"#, "no report"].map(Record::keyless)).unwrap();
     let mut worker = scene.ready("i");

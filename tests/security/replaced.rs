@@ -151,8 +151,7 @@ impl Ground {
                 ("WEIR__KAFKA__PROPERTIES__SSL_KEY_LOCATION", self.volume.path("tls.key")),
             ],
         );
-        scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
-        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+        scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 1);
         scene.defer(1);
         self.grant(&scene, &["kafka run", "kafka refunds", "kafka deferred"]);
         scene
