@@ -58,15 +58,6 @@ impl Lossy {
         self.scene.drain(&mut self.worker);
     }
 
-    /// Counts all budgets while no worker runs, so that nothing has to settle; then another worker runs.
-    fn rebuild_alone(&mut self) -> (i32, BTreeMap<String, Value>) {
-        stop(&mut self.worker);
-        let rebuilt = self.rebuild(&["--all", "--settle", "0s"]);
-        self.worker = self.scene.worker("only");
-        wait_whole(&self.worker);
-        rebuilt
-    }
-
     /// Has all approved records deleted, as retention does.
     fn expire(&self) {
         let topic = self.scene.topic("approved");
@@ -75,7 +66,8 @@ impl Lossy {
         }
     }
 
-    /// What becomes of budgets where these nodes lose everything while no worker runs; then another worker runs.
+    /// What a rebuild makes of budgets where these nodes lose everything while no worker runs, so that nothing has to settle; then another
+    /// worker runs.
     fn lose(&mut self, nodes: &[usize], scope: &[&str]) -> (i32, BTreeMap<String, Value>) {
         stop(&mut self.worker);
         nodes.iter().for_each(|node| drop(self.cluster.cli(*node, &["FLUSHALL"]).unwrap()));
@@ -90,7 +82,7 @@ impl Lossy {
         self.publish(&format!("{campaign} after"), campaign, 10);
         let refused = format!("{budget} of campaign {campaign}: it is closed");
         wait_until(DEADLINE, "the closed budget is asked for", || self.worker.log().contains(&refused));
-        assert_eq!(self.approved(&format!("{campaign} after")), 0);
+        assert_eq!(self.scene.approved(&format!("{campaign} after")), 0);
     }
 
     fn wipe(&self, node: usize) {
@@ -124,16 +116,11 @@ impl Lossy {
             waves += 1;
             self.publish(&format!("{name} wave {waves}"), campaign, 50);
             self.drain();
-            self.approved(name) >= limit
+            self.scene.approved(name) >= limit
         });
         self.publish(&format!("{name} last"), campaign, 200);
         self.drain();
-        assert_eq!(self.approved(name), limit, "{name}");
-    }
-
-    /// How many were approved, of the ids that begin so.
-    fn approved(&self, name: &str) -> usize {
-        self.scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count()
+        assert_eq!(self.scene.approved(name), limit, "{name}");
     }
 }
 
@@ -182,7 +169,7 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     names[1..4].iter().for_each(|name| lossy.publish(&format!("{name} before"), name, 400));
     campaigns.iter().for_each(|campaign| lossy.publish(&format!("each {campaign} before"), campaign, 60));
     lossy.drain();
-    assert_eq!(lossy.approved("spent"), 300);
+    assert_eq!(lossy.scene.approved("spent"), 300);
 
     lossy.wipe(lost);
     lossy.publish("spent again", &names[0], 500);
@@ -195,7 +182,7 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
         lossy.cluster.cli(lossy.tables, &["HVALS", &progress]).unwrap().lines().count() > 2
     });
     kill(killed, &lossy.scene, &lossy.cluster);
-    assert_eq!(lossy.approved("spent"), 300, "nothing is granted meanwhile");
+    assert_eq!(lossy.scene.approved("spent"), 300, "nothing is granted meanwhile");
 
     let (code, lines) = lossy.rebuild(&[]);
     assert_eq!(code, 0, "{lines:?}");
@@ -211,12 +198,12 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     }
     wait_whole(&lossy.worker);
     lossy.drain();
-    assert_eq!(lossy.approved("spent"), 300, "what is spent in total stays spent");
+    assert_eq!(lossy.scene.approved("spent"), 300, "what is spent in total stays spent");
     names[1..4].iter().for_each(|name| lossy.spend(name, name, 1_000));
     campaigns.iter().for_each(|campaign| lossy.spend(&format!("each {campaign}"), campaign, 100));
 
     // Again: all are counted anew, and hold what they held.
-    let (code, lines) = lossy.rebuild_alone();
+    let (code, lines) = lossy.lose(&[], &["--all"]);
     assert!(code == 0 && line("recounted", 300)(&lines[&names[0]]), "{lines:?}");
     names[1..4].iter().for_each(|name| assert!(line("recounted", 1_000)(&lines[name]), "{lines:?}"));
     for campaign in campaigns {
@@ -224,7 +211,7 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     }
     lossy.publish("spent once more", &names[0], 10);
     lossy.drain();
-    assert_eq!(lossy.approved("spent"), 300);
+    assert_eq!(lossy.scene.approved("spent"), 300);
 }
 
 #[test]
@@ -250,7 +237,7 @@ fn budgets_of_a_node_that_came_back_with_an_old_snapshot_grant_no_more_than_was_
     let held: usize = lossy.cluster.cli(node, &["HGET", &key, "t"]).unwrap().trim().parse().unwrap();
     assert!(held < LIMIT, "the snapshot is older: {held}");
     // The other worker does not remember that they are spent.
-    let (code, lines) = lossy.rebuild_alone();
+    let (code, lines) = lossy.lose(&[], &["--all"]);
     assert_eq!(code, 0, "{lines:?}");
     for name in [names[0].clone(), of(campaign).to_string()] {
         assert!(line("recounted", LIMIT as u64)(&lines[&name]), "{lines:?}");
@@ -258,7 +245,7 @@ fn budgets_of_a_node_that_came_back_with_an_old_snapshot_grant_no_more_than_was_
     for (name, campaign) in both {
         lossy.publish(&format!("{name} after"), campaign, 500);
         lossy.drain();
-        assert_eq!(lossy.approved(name), LIMIT, "{name}");
+        assert_eq!(lossy.scene.approved(name), LIMIT, "{name}");
     }
 }
 
@@ -298,7 +285,7 @@ fn a_budget_that_the_topic_does_not_reach_back_for_stays_closed_until_a_person_s
     lossy.publish(&format!("{} after", names[0]), &names[0], 1_000);
     let refused = || lossy.worker.log().contains("are no longer on the approved topic");
     wait_until(DEADLINE, "the closed budget is asked for", refused);
-    assert_eq!(lossy.approved(&format!("{} after", names[0])), 0, "it is closed");
+    assert_eq!(lossy.scene.approved(&format!("{} after", names[0])), 0, "it is closed");
     let (code, lines) = lossy.rebuild(&[]);
     assert!(code == 1 && lines[&names[0]]["outcome"] == "closed", "{lines:?}");
 
@@ -381,7 +368,7 @@ fn after_a_total_loss_campaigns_whose_records_are_gone_stay_closed_until_a_perso
     assert!(code == 0 && lines.len() == 6 && lines.values().all(|line| line["outcome"] == "opened"), "{lines:?}");
     assert!(line("opened", 60)(&lines[&of_named("spring")]), "{lines:?}");
     lossy.drain();
-    assert_eq!(lossy.approved("spring after"), 10);
+    assert_eq!(lossy.scene.approved("spring after"), 10);
 
     lossy.offer_in_vain("autumn", &names[0]);
     let (code, lines) = lossy.rebuild(&["--new-campaigns", &names[0], "--new-campaigns", &names[1]]);
@@ -403,7 +390,7 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     lossy.cluster.cli(node, &["HINCRBY", &key, "t", "300"]).unwrap();
     lossy.publish(&format!("{name} wasted"), name, 1_000);
     lossy.drain();
-    let wasted = 1_000 - lossy.approved(name);
+    let wasted = 1_000 - lossy.scene.approved(name);
     assert!(wasted >= 300, "{wasted}");
 
     // A run that is killed leaves it closed, and any other run says so.
@@ -482,8 +469,6 @@ fn counted_meanwhile(kafka: &Kafka, name: &str, is_other_spent: bool) {
         let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, of.clone()).partition(0);
         kafka.client().publish(&scene.topic("intents"), (0..count).map(one)).unwrap();
     };
-    let approved =
-        |name: &str| scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count();
     let mut worker = scene.ready("only");
     publish("before", 10, "push");
     scene.drain(&mut worker);
@@ -501,18 +486,18 @@ fn counted_meanwhile(kafka: &Kafka, name: &str, is_other_spent: bool) {
     }
 
     let mut worker = scene.drained("only");
-    let again = approved("admitted");
+    let again = scene.approved("admitted");
     assert!(again > 0, "the store had admitted some");
     let mut waves = 0;
     wait_until(DEADLINE, "all of the budget is approved", || {
         waves += 1;
         publish(&format!("wave {waves}"), 200, "email");
         scene.drain(&mut worker);
-        approved("") >= LIMIT
+        scene.approved("") >= LIMIT
     });
     publish("last", 200, "email");
     scene.drain(&mut worker);
-    assert_eq!(approved(""), LIMIT, "{again} were admitted before");
+    assert_eq!(scene.approved(""), LIMIT, "{again} were admitted before");
 }
 
 #[test]

@@ -545,6 +545,11 @@ drain = "0s"
         all
     }
 
+    /// How many intents were approved whose ids begin so.
+    pub fn approved(&self, begin: &str) -> usize {
+        self.decisions().iter().filter(|(id, decision)| id.starts_with(begin) && decision.approved()).count()
+    }
+
     /// All decisions with their intents' ids, however many an id has.
     pub fn every_decision(&self) -> Vec<(String, Decision)> {
         let approved = self.slim_output("approved").into_iter().map(Decision::approval);

@@ -175,7 +175,7 @@ pub(super) fn budget_key(redis: &RedisServer, scene: &Scene) -> String {
 
 /// How many are approved, and how much of the budget `all` is used.
 fn spent(redis: &RedisServer, scene: &Scene) -> (usize, usize) {
-    let approved = scene.decisions().values().filter(|decision| decision.approved()).count();
+    let approved = scene.approved("");
     (approved, redis.query(&["HGET", &budget_key(redis, scene), "t"]).unwrap())
 }
 
