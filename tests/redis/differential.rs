@@ -221,7 +221,7 @@ impl Ways {
 }
 
 impl Model {
-    fn admit(&mut self, batch: &AdmitBatch<'_>, layout: Layout, (marks, ways): (&mut Marks, &mut Ways)) -> Vec<Answer> {
+    fn admit(&mut self, batch: &AdmitBatch<'_>, layout: Layout, marks: &mut Marks, ways: &mut Ways) -> Vec<Answer> {
         let (now, retention_ms) = (batch.now, self.bounds.retention_ms);
         let since_2020 = now.millis() - EPOCH_MS;
         let block = now.plus(-since_2020.rem_euclid(retention_ms));
@@ -340,7 +340,7 @@ async fn compare(case: &Case, stores: &mut Stores) -> Result<(), String> {
     for (number, batch) in case.run(&users).enumerate() {
         // Those of before the batch: a call decides before it sweeps.
         let swept = model.swept.clone();
-        let expected = model.admit(&batch, layout, (marks, &mut stores.ways));
+        let expected = model.admit(&batch, layout, marks, &mut stores.ways);
         let lane = number % 2;
         let others = [
             (EMBEDDED, admit(&mut embedded, &batch).await),
