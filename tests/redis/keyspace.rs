@@ -32,10 +32,6 @@ fn one_of(user: &str) -> AdmitBatch<'static> {
     batch(at(0), &[cap(1, 1000)], vec![request(user, 1)])
 }
 
-fn single() -> RedisOptions {
-    options(&[Stack::shared().redis()])
-}
-
 #[tokio::test]
 async fn many_first_starts_at_once_agree_on_one_keyspace() {
     for urls in [vec![Stack::shared().redis().to_owned()], Stack::shared().redis_cluster().to_vec()] {
@@ -354,5 +350,4 @@ fn urls_and_prefixes_that_cannot_be_are_refused() {
         assert!(RedisOptions::check_prefix(prefix).is_err(), "{prefix}");
     }
     RedisOptions::check_prefix("weir-2.prod_a").unwrap();
-    let _ = single();
 }
