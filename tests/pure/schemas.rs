@@ -168,6 +168,7 @@ fn the_example_of_a_simulation_is_valid_and_adds_up() {
 }
 
 fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
+    let of = Cause::Plain;
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
     let suppressed = |cause, eligible_at| Verdict::Suppressed(Suppressed { cause, eligible_at });
     let cap = |limit, span, used| Cause::Cap(DenyingCap { name: "daily", limit, span, used });
@@ -176,30 +177,21 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
         ("approved", Verdict::Approved(Counts::Yes)),
         (
             "shadow-suppressed",
-            Verdict::ShadowSuppressed(
-                Suppressed { cause: Cause::Plain(SuppressReason::QuietHours), eligible_at },
-                Counts::Yes,
-            ),
+            Verdict::ShadowSuppressed(Suppressed { cause: of(SuppressReason::QuietHours), eligible_at }, Counts::Yes),
         ),
         ("suppressed-cap", suppressed(cap(2, CapSpan::Window("24h"), 2), eligible_at)),
         ("suppressed-cap-calendar", suppressed(cap(2, CapSpan::Per("day"), 1), eligible_at)),
         ("suppressed-cap-never", suppressed(cap(0, CapSpan::Window("24h"), 0), None)),
         ("suppressed-budget", suppressed(budget(1_000_000, 1_000_000), eligible_at)),
         ("suppressed-budget-never", suppressed(budget(500_000_000, 499_999_900), None)),
-        ("suppressed-duplicate", suppressed(Cause::Plain(SuppressReason::Duplicate), None)),
-        ("suppressed-stopped", suppressed(Cause::Plain(SuppressReason::Stopped), None)),
-        ("suppressed-expired", suppressed(Cause::Plain(SuppressReason::Expired), None)),
-        ("suppressed-too-early", suppressed(Cause::Plain(SuppressReason::TooEarly), eligible_at)),
-        ("suppressed-quiet-hours", suppressed(Cause::Plain(SuppressReason::QuietHours), eligible_at)),
-        (
-            "suppressed-pressure",
-            suppressed(Cause::Plain(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z")),
-        ),
-        (
-            "suppressed-capacity",
-            suppressed(Cause::Plain(SuppressReason::Capacity), Time::from_rfc3339("2026-11-20T09:00:20Z")),
-        ),
-        ("suppressed-unavailable", suppressed(Cause::Plain(SuppressReason::Unavailable), None)),
+        ("suppressed-duplicate", suppressed(of(SuppressReason::Duplicate), None)),
+        ("suppressed-stopped", suppressed(of(SuppressReason::Stopped), None)),
+        ("suppressed-expired", suppressed(of(SuppressReason::Expired), None)),
+        ("suppressed-too-early", suppressed(of(SuppressReason::TooEarly), eligible_at)),
+        ("suppressed-quiet-hours", suppressed(of(SuppressReason::QuietHours), eligible_at)),
+        ("suppressed-pressure", suppressed(of(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z"))),
+        ("suppressed-capacity", suppressed(of(SuppressReason::Capacity), Time::from_rfc3339("2026-11-20T09:00:20Z"))),
+        ("suppressed-unavailable", suppressed(of(SuppressReason::Unavailable), None)),
     ]
 }
 
@@ -239,6 +231,7 @@ fn every_kind_of_decision_has_an_example_that_is_valid() {
 
 fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
     const PLAIN: &str = r#"{"id":"i-1","user_id":42,"channel":"push","category":"promo","campaign":"spring"}"#;
+    let of = Cause::Plain;
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
     let cap = Cause::Cap(DenyingCap { name: "daily", limit: 2, span: CapSpan::Window("24h"), used: 2 });
     let budget = Cause::Budget(DenyingBudget { name: "spring", limit: 1_000_000, used: 1_000_000 });
@@ -252,10 +245,10 @@ fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
         ("took-from-budgets", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
         ("shadow-budget", shadow(budget, eligible_at), Counts::Yes, PLAIN),
         ("shadow-cap", shadow(cap, eligible_at), Counts::Yes, PLAIN),
-        ("shadow-duplicate", shadow(Cause::Plain(SuppressReason::Duplicate), None), Counts::Yes, PLAIN),
+        ("shadow-duplicate", shadow(of(SuppressReason::Duplicate), None), Counts::Yes, PLAIN),
         (
             "shadow-pressure",
-            shadow(Cause::Plain(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z")),
+            shadow(of(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z")),
             Counts::Yes,
             PLAIN,
         ),
