@@ -9,10 +9,13 @@ use std::{
     os::unix::fs::FileExt,
     path::PathBuf,
     process::Command,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 
 use crate::{process::printed, scratch::Scratch};
 
@@ -55,11 +58,16 @@ int gettimeofday(struct timeval *time, void *zone) {
 }
 "#;
 
-/// The library that moves clocks.
-#[derive(Debug)]
-pub struct MovedClock {
-    scratch: Scratch,
-    clocks: AtomicU32,
+/// The folder of the library that moves clocks.
+static LIBRARY: LazyLock<Result<Scratch, String>> = LazyLock::new(|| build().map_err(|error| format!("{error:#}")));
+
+fn build() -> Result<Scratch> {
+    let scratch = Scratch::new("clock")?;
+    std::fs::write(scratch.join("clock.c"), SOURCE)?;
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c", "-ldl"]).current_dir(scratch.path());
+    printed(&mut cc).context("no C compiler can do it: run `cargo xtask setup`")?;
+    Ok(scratch)
 }
 
 /// The clock of one process, or of all processes started with its environment.
@@ -70,27 +78,18 @@ pub struct ProcessClock {
     file: File,
 }
 
-impl MovedClock {
-    pub fn build() -> Result<Self> {
-        let scratch = Scratch::new("clock")?;
-        std::fs::write(scratch.join("clock.c"), SOURCE)?;
-        let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c", "-ldl"]).current_dir(scratch.path());
-        printed(&mut cc).context("no C compiler can do it: run `cargo xtask setup`")?;
-        Ok(Self { scratch, clocks: AtomicU32::new(0) })
-    }
-
-    /// A clock that is so many seconds ahead. It must not outlive this.
-    pub fn clock(&self, ahead_s: i64) -> Result<ProcessClock> {
-        let path = self.scratch.join(&format!("ahead-{}", self.clocks.fetch_add(1, Ordering::Relaxed)));
+impl ProcessClock {
+    /// A clock that is so many seconds ahead of the true time.
+    pub fn ahead(ahead_s: i64) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let folder = LIBRARY.as_ref().map_err(|error| Error::msg(error.clone()))?;
+        let path = folder.join(&format!("ahead-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
         let file = File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        let clock = ProcessClock { library: self.scratch.join("clock.so"), path, file };
+        let clock = Self { library: folder.join("clock.so"), path, file };
         clock.set(ahead_s)?;
         Ok(clock)
     }
-}
 
-impl ProcessClock {
     /// Sets it so many seconds ahead of the true time.
     pub fn set(&self, ahead_s: i64) -> Result<()> {
         self.file

@@ -2,7 +2,9 @@
 
 use std::process::{Command, Output};
 
-use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, ends, outcome::intent, stop, weir};
+use crate::support::{
+    DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, ends, is_a_paragraph, outcome::intent, stop, weir,
+};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Kafka, KafkaClient},
@@ -23,7 +25,6 @@ fn run_with(file: &str, scene: &Scene, config: &str, args: &[&str]) -> Output {
     testkit::process::output(&mut command).unwrap()
 }
 
-/// What `weir check` found.
 pub struct Found {
     code: i32,
     findings: Vec<Value>,
@@ -31,7 +32,6 @@ pub struct Found {
 }
 
 impl Found {
-    /// What it has printed as JSON.
     fn of_output(output: Output) -> Self {
         let stderr = String::from_utf8(output.stderr).unwrap();
         let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
@@ -69,12 +69,6 @@ pub fn check_with(scene: &Scene, config: &str, args: &[&str]) -> Found {
 
 pub fn check(scene: &Scene, config: &str) -> Found {
     check_with(scene, config, &[])
-}
-
-/// Nothing but one paragraph, that begins with the program's name.
-#[track_caller]
-fn is_a_paragraph(err: &str) {
-    assert!(err.starts_with("weir: ") && !err.trim().contains("\n\n"), "{err}");
 }
 
 /// A scene with a Redis of its own.
@@ -143,9 +137,15 @@ fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
 /// As in <https://github.com/restatedev/restate/pull/2734>; in <https://github.com/OT-CONTAINER-KIT/redis-operator/issues/1164> a
 /// repair emptied what was left.
 #[test]
-fn create_makes_nothing_anew_of_a_keyspace_of_which_a_part_is_lost() {
+fn create_makes_no_keyspace_before_kafka_says_whether_one_was_lost_and_nothing_anew_of_one_of_which_a_part_is_lost() {
     let (scene, redis) = scene("check-part");
     let config = scene.config("i");
+    let found = check_with(&scene, &config.replace(scene.kafka.bootstrap(), "127.0.0.1:1"), &["--create"]);
+    let errors = found.of("error");
+    let refuses = |error: &String| error.starts_with("redis: there is no keyspace") && error.contains("Kafka");
+    assert!(found.code == 1 && errors.iter().any(refuses), "{errors:?}");
+    assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0);
+
     check_with(&scene, &config, &["--create"]).is_fine();
     let epochs: Vec<String> = redis.query(&["KEYS", &format!("{}:*:e", scene.name)]).unwrap();
     let meta = format!("{0}:{{{0}}}:meta", scene.name);
@@ -187,17 +187,6 @@ fn a_keyspace_that_is_lost_is_not_made_anew_where_the_intents_are_another_topic_
     worker.wait_exit(DEADLINE).unwrap();
     assert!(worker.log().contains("weir rebuild --all"), "{}", worker.log());
     assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0, "an empty keyspace resets all caps");
-}
-
-#[test]
-fn create_makes_no_keyspace_while_kafka_does_not_say_whether_the_group_has_decided_anything() {
-    let (scene, redis) = scene("check-unsaid");
-    let config = scene.config("i").replace(scene.kafka.bootstrap(), "127.0.0.1:1");
-    let found = check_with(&scene, &config, &["--create"]);
-    let errors = found.of("error");
-    let refuses = |error: &String| error.starts_with("redis: there is no keyspace") && error.contains("Kafka");
-    assert!(found.code == 1 && errors.iter().any(refuses), "{errors:?}");
-    assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0);
 }
 
 #[test]
@@ -302,7 +291,6 @@ fn what_would_delete_records_that_a_rebuild_needs_is_found_with_the_command_that
     check(&scene, &config.replace("[redis]", "[redis]\nhistory = \"7d\"")).is_fine();
 }
 
-/// A topic's `retention.ms`.
 fn retention(scene: &Scene, topic: &str) -> String {
     let settings = scene.kafka.topic_settings(&scene.topic(topic)).unwrap();
     settings.into_iter().find(|(name, _)| name == "retention.ms").unwrap().1
@@ -410,34 +398,26 @@ fn offline_reads_files_alone() {
 }
 
 #[test]
-fn a_session_that_the_brokers_do_not_allow_is_found() {
-    let (scene, _redis) = scene("check-session");
+fn a_session_that_the_brokers_do_not_allow_and_properties_that_do_not_go_together_are_found_and_fetches_may_be_small() {
+    let (scene, _redis) = scene("check-properties");
     let config = |properties: &str| scene.config("i").replace("\"session.timeout.ms\" = \"6000\"", properties);
-    check(&scene, &config("\"session.timeout.ms\" = 500")).is_fine();
+    let with = |property: &str| config(&format!("\"session.timeout.ms\" = 6000\n{property}"));
+    for fine in [
+        config("\"session.timeout.ms\" = 500"),
+        with("\"fetch.max.bytes\" = 500_000"),
+        with("\"receive.message.max.bytes\" = 5_000_000"),
+    ] {
+        check(&scene, &fine).is_fine();
+    }
+    let found = check(&scene, &with("\"socket.timeout.ms\" = 60_000"));
+    found.is_one("invalid", &["configuration: kafka.properties.socket.timeout.ms must be 15100 or less"]);
+    assert_eq!(found.of("skipped"), ["kafka: not connected to: no client can be made"]);
     let words = ["kafka:", &scene.name, "session.timeout.ms", "[kafka.properties]", "500 to 1800000"];
     for properties in
         ["\"session.timeout.ms\" = 499", "\"session.timeout.ms\" = 1_800_001\n\"max.poll.interval.ms\" = 1_800_001"]
     {
         check(&scene, &config(properties)).is_one("error", &words);
     }
-}
-
-#[test]
-fn fetches_may_be_small() {
-    let (scene, _redis) = scene("check-fetches");
-    for properties in ["\"fetch.max.bytes\" = 500_000", "\"receive.message.max.bytes\" = 5_000_000"] {
-        let more = format!("[kafka.properties]\n{properties}");
-        check(&scene, &scene.config("i").replace("[kafka.properties]", &more)).is_fine();
-    }
-}
-
-#[test]
-fn properties_that_do_not_go_together_are_found_once() {
-    let (scene, _redis) = scene("check-together");
-    let more = "[kafka.properties]\n\"socket.timeout.ms\" = 60_000";
-    let found = check(&scene, &scene.config("i").replace("[kafka.properties]", more));
-    found.is_one("invalid", &["configuration: kafka.properties.socket.timeout.ms must be 15100 or less"]);
-    assert_eq!(found.of("skipped"), ["kafka: not connected to: no client can be made"]);
 }
 
 #[test]

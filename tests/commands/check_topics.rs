@@ -69,11 +69,12 @@ fn every_topic_that_an_intent_may_be_written_to_is_large_enough_or_warned_of() {
 }
 
 #[test]
-fn lanes_of_waiting_intents_open_a_transaction_like_all_others() {
+fn lanes_of_waiting_intents_open_a_transaction_and_their_topics_keep_them_for_a_day_longer_than_they_wait() {
     let (mut scene, _redis) = scene("check-waiting");
     scene.write_policy(&policy(&[("email", ""), ("push", ""), ("sms", "when_full = \"suppress\"")]));
     scene.wait_for_routes(&["email", "push"]);
-    let found = check(&scene, &config(&scene, &format!("waiting = {:?}\n", scene.topic("waiting"))));
+    let config = config(&scene, &format!("waiting = {:?}\n", scene.topic("waiting")));
+    let found = check(&scene, &config);
     found.is_fine();
     let ok = found.of("ok").join("\n");
     for group in ["", "-waiting-email", "-waiting-push"] {
@@ -81,6 +82,20 @@ fn lanes_of_waiting_intents_open_a_transaction_like_all_others() {
         assert!(ok.contains(&id), "{id}: {ok}");
     }
     assert!(!ok.contains("-waiting-sms"), "no intent waits for it: {ok}");
+
+    let topic = scene.topic("waiting-email");
+    let keep = |ms: &str| {
+        scene.kafka.configure_topic(&topic, &[("max.message.bytes", "9000000"), ("retention.ms", ms)]).unwrap();
+    };
+    // The broker that is asked learns of a change after the controller has made it.
+    let finds = |errors: usize| {
+        wait_for(DEADLINE, || Some(check(&scene, &config)).filter(|found| found.of("error").len() == errors))
+    };
+    keep("345599999");
+    let found = finds(1).expect("it is found");
+    found.is_one("error", &[&topic, "retention.ms is 345599999, and must be 345600000 or more"]);
+    keep("345600000");
+    finds(0).expect("72 hours and a day are enough").is_fine();
 }
 
 #[test]
@@ -109,27 +124,6 @@ fn a_group_that_has_committed_nothing_is_warned_of_until_it_does() {
     let found = wait_for(DEADLINE, || Some(check(&scene, &config)).filter(|found| silent(found).is_empty()));
     let found = found.expect("it has committed something");
     assert!(found.of("ok").concat().contains(&undelivered), "{:?}", found.of("ok"));
-}
-
-#[test]
-fn a_topic_of_waiting_intents_keeps_them_for_a_day_longer_than_they_wait() {
-    let (mut scene, _redis) = scene("check-waits");
-    scene.write_policy(&policy(&[("email", "")]));
-    scene.wait_for_routes(&["email"]);
-    let config = config(&scene, &format!("waiting = {:?}\n", scene.topic("waiting")));
-    let topic = scene.topic("waiting-email");
-    let keep = |ms: &str| {
-        scene.kafka.configure_topic(&topic, &[("max.message.bytes", "9000000"), ("retention.ms", ms)]).unwrap();
-    };
-    // The broker that is asked learns of a change after the controller has made it.
-    let finds = |errors: usize| {
-        wait_for(DEADLINE, || Some(check(&scene, &config)).filter(|found| found.of("error").len() == errors))
-    };
-    keep("345599999");
-    let found = finds(1).expect("it is found");
-    found.is_one("error", &[&topic, "retention.ms is 345599999, and must be 345600000 or more"]);
-    keep("345600000");
-    finds(0).expect("72 hours and a day are enough").is_fine();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::support::{
     model::Sent,
     outcome::CASE,
     said, succeed,
-    workload::Numbers,
+    workload::pick,
 };
 use serde_json::Value;
 use testkit::{
@@ -57,8 +57,7 @@ type Told = (String, String, u64);
 
 fn scene(kafka_name: &str, redis: Vec<String>) -> Scene {
     let mut scene = Scene::on_redis(redis, kafka_name, 4, POLICY);
-    scene.kafka.create_topic(&scene.topic("refunds"), 3).unwrap();
-    scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+    scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 3);
     scene.set("WEIR__REDIS__TIMEOUT", "5s");
     scene
 }
@@ -104,17 +103,19 @@ impl Pair {
     /// The next intents, the same to both; some carry ids of before.
     fn publish(&mut self, count: usize) {
         self.waves += 1;
-        let (mut numbers, wave) = (Numbers(self.waves), self.waves);
+        let (mut random, wave) = (fastrand::Rng::with_seed(self.waves), self.waves);
         for index in 0..count {
-            let again = !self.sent.is_empty() && numbers.below(6) == 0;
-            let old = again.then(|| self.sent[numbers.index(self.sent.len())].clone());
+            let old = random.choice(&self.sent).filter(|_| random.u8(..6) == 0).cloned();
             self.sent.push(old.unwrap_or_else(|| Sent {
                 id: format!("w{wave}-{index}"),
-                user: numbers.pick(&USERS) + numbers.below(25),
-                channel: numbers.pick(&[Some("push"), Some("email"), None]),
-                category: numbers.pick(&[Some("promo"), Some("partner"), Some("news"), Some("transactional"), None]),
-                campaign: numbers.pick(&[Some("spring"), Some("summer"), None]).map(str::to_owned),
-                cost: numbers.pick(&[1, 1, 1, 2]),
+                user: pick(&mut random, &USERS) + random.u64(..25),
+                channel: pick(&mut random, &[Some("push"), Some("email"), None]),
+                category: pick(
+                    &mut random,
+                    &[Some("promo"), Some("partner"), Some("news"), Some("transactional"), None],
+                ),
+                campaign: pick(&mut random, &[Some("spring"), Some("summer"), None]).map(str::to_owned),
+                cost: pick(&mut random, &[1, 1, 1, 2]),
                 not_before_ms: None,
             }));
         }
@@ -163,16 +164,7 @@ impl Pair {
     }
 
     fn wait_all_refunded(&self) {
-        self.scenes().iter().for_each(|scene| self.wait_refunded(scene));
-    }
-
-    fn wait_refunded(&self, scene: &Scene) {
-        let (topic, group) = (scene.topic("refunds"), format!("{}-refunds", scene.name));
-        let ends = scene.kafka.end_offsets(&topic).unwrap();
-        wait_until(DEADLINE, "all refunds are taken", || {
-            let Ok(committed) = scene.kafka.committed(&group, &topic) else { return false };
-            ends.iter().zip(&committed).all(|(end, done)| *end == 0 || done.is_some_and(|done| done >= *end))
-        });
+        self.scenes().into_iter().for_each(wait_refunded);
     }
 
     /// Fails unless each intent has the same verdict in both, for the same cap at the same use.
@@ -200,8 +192,7 @@ impl Pair {
 
     /// Nodes of the lossy cluster, the one with the keyspace's tables first.
     fn nodes(&self) -> Vec<usize> {
-        let slot: u16 = self.cluster.cli(0, &["CLUSTER", "KEYSLOT", &self.lossy.name]).unwrap().trim().parse().unwrap();
-        let tables = self.cluster.owner_of(slot).unwrap();
+        let tables = self.cluster.owner_of_key(&self.lossy.name).unwrap();
         let mut nodes = self.cluster.primaries().unwrap();
         nodes.sort_by_key(|node| *node != tables);
         nodes
@@ -212,19 +203,6 @@ impl Pair {
         self.cluster.owner_of(slot_of_shard(place.shard, SHARDS)).unwrap()
     }
 
-    /// A rebuild that ends with the value.
-    fn start(&self, args: &[&str]) -> Guarded {
-        let command = self.lossy.command(&[&["rebuild"], args].concat());
-        Guarded::spawn("weir rebuild", &command, &self.lossy.path("rebuild.log")).unwrap()
-    }
-
-    /// Kills a rebuild, and takes its lock, which would run out in 20 s: tests/commands/lengthen.rs waits for that.
-    fn kill(&self, mut rebuild: Guarded) {
-        rebuild.kill();
-        let lock = format!("{0}:{{{0}}}:rebuilding", self.lossy.name);
-        assert_eq!(self.cluster.cli(self.nodes()[0], &["DEL", &lock]).unwrap().trim(), "1");
-    }
-
     fn rebuild(&self, args: &[&str]) -> Value {
         self.lossy.summary(&[&["rebuild", "--settle", "3s"], args].concat())
     }
@@ -232,6 +210,23 @@ impl Pair {
     fn wait_lost(&self) {
         wait_until(DEADLINE, "the loss is noticed", || metric(&self.workers[0], "weir_shards_lost", "").unwrap() > 0.0);
     }
+}
+
+/// A rebuild that ends with the value.
+pub(super) fn start(scene: &Scene, args: &[&str]) -> Guarded {
+    let mut command = scene.command(&["rebuild"]);
+    Guarded::spawn("weir rebuild", command.args(args), &scene.path("rebuild.log")).unwrap()
+}
+
+/// Kills a rebuild, and takes its lock, which would run out in 20 s: tests/commands/lengthen.rs waits for that.
+pub(super) fn kill(mut rebuild: Guarded, scene: &Scene, cluster: &RedisCluster) {
+    rebuild.kill();
+    let (lock, tables) = (format!("{0}:{{{0}}}:rebuilding", scene.name), cluster.owner_of_key(&scene.name).unwrap());
+    assert_eq!(cluster.cli(tables, &["DEL", &lock]).unwrap().trim(), "1");
+}
+
+fn wait_refunded(scene: &Scene) {
+    scene.wait_read(&format!("{}-refunds", scene.name), &scene.topic("refunds"));
 }
 
 /// The decision on each intent, in the order of publishing.
@@ -274,7 +269,7 @@ fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
     let theirs = refunded.iter().filter(|user| pair.node_of(**user) != lost).count();
     wait_until(DEADLINE, "refunds elsewhere are taken", || taken() >= before + theirs as f64);
     assert!(theirs < refunded.len() && taken() < before + refunded.len() as f64);
-    pair.wait_refunded(&pair.twin);
+    wait_refunded(&pair.twin);
     pair.publish_into_loss(500);
     pair.wait_lost();
     let entry = wait_degraded(&pair.workers[0], "shards_lost");
@@ -313,13 +308,13 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     pair.flush(lost);
     pair.publish_into_loss(500);
     pair.wait_lost();
-    let killed = pair.start(&["--settle", "10m"]);
+    let killed = start(&pair.lossy, &["--settle", "10m"]);
     let key = format!("{0}:{{{0}}}:rebuild", pair.lossy.name);
     let tables = pair.nodes()[0];
     wait_until(DEADLINE, "it has put sends back", || {
         pair.cluster.cli(tables, &["HVALS", &key]).unwrap().lines().count() > 4
     });
-    pair.kill(killed);
+    kill(killed, &pair.lossy, &pair.cluster);
     // Half a rebuild is none.
     wait_degraded(&pair.workers[0], "shards_lost");
     let summary = pair.rebuild(&[]);
@@ -383,11 +378,11 @@ fn names_lost_with_their_node_are_repaired_like_any_shard_and_keep_their_numbers
     pair.wait_lost();
 
     // A run that is killed while all shards wait for it is followed by one that does the whole.
-    let killed = pair.start(&["--settle", "10m"]);
+    let killed = start(&pair.lossy, &["--settle", "10m"]);
     wait_until(DEADLINE, "all shards wait for the names", || {
         metric(&pair.workers[0], "weir_shards_lost", "").unwrap() >= f64::from(SHARDS)
     });
-    pair.kill(killed);
+    kill(killed, &pair.lossy, &pair.cluster);
 
     let summary = pair.rebuild(&[]);
     assert_eq!(summary["names_repaired"], before.len(), "{summary}");
@@ -404,7 +399,6 @@ fn names_lost_with_their_node_are_repaired_like_any_shard_and_keep_their_numbers
     assert_eq!(pair.rebuild(&[])["names_repaired"], 0);
 }
 
-/// What a rebuild may do wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Planted {
     NoRefunds,

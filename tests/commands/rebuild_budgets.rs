@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Api, Fate, Kafka, Moment, Trap},
-    process::{Exit, Guarded, output},
+    process::{Exit, output},
     redis::{RedisCluster, RedisServer},
     wait_until,
     worker::Worker,
 };
 use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
+use super::rebuild::{kill, start};
 use crate::support::{
     DEADLINE, Decision, Scene,
     http::{metric, wait_whole},
@@ -23,7 +24,6 @@ const SHARDS: u16 = 64;
 /// How long the tests let earlier decisions become visible: no worker hangs in them.
 const SETTLE: [&str; 2] = ["--settle", "3s"];
 
-/// A scene on a Redis Cluster of its own, and a worker.
 struct Lossy {
     cluster: RedisCluster,
     scene: Scene,
@@ -38,8 +38,7 @@ impl Lossy {
         let cluster = RedisCluster::start(3, 0).unwrap();
         let mut scene = Scene::on_redis(cluster.nodes(), name, 2, "version = \"0\"\n");
         scene.set("WEIR__REDIS__TIMEOUT", "5s");
-        let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", &scene.name]).unwrap().trim().parse().unwrap();
-        let tables = cluster.owner_of(slot).unwrap();
+        let tables = cluster.owner_of_key(&scene.name).unwrap();
         let lost = cluster.primaries().unwrap().into_iter().find(|node| *node != tables).unwrap();
         let on_it = |name: &String| node_of(&cluster, &id(name, None)) == lost;
         let name = |stem: &&str| (0..).map(|number| format!("{stem}{number}")).find(on_it).unwrap();
@@ -52,21 +51,11 @@ impl Lossy {
 
     /// So many intents of a campaign, with ids that begin so.
     fn publish(&self, name: &str, campaign: &str, count: usize) {
-        let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, json!({"campaign": campaign}));
-        self.scene.publish((0..count).map(one));
+        self.scene.publish_wave(name, 10_000..10_000 + count, &json!({"campaign": campaign}));
     }
 
     fn drain(&mut self) {
         self.scene.drain(&mut self.worker);
-    }
-
-    /// Counts all budgets while no worker runs, so that nothing has to settle; then another worker runs.
-    fn rebuild_alone(&mut self) -> (i32, BTreeMap<String, Value>) {
-        stop(&mut self.worker);
-        let rebuilt = self.rebuild(&["--all", "--settle", "0s"]);
-        self.worker = self.scene.worker("only");
-        wait_whole(&self.worker);
-        rebuilt
     }
 
     /// Has all approved records deleted, as retention does.
@@ -77,7 +66,8 @@ impl Lossy {
         }
     }
 
-    /// What becomes of budgets where these nodes lose everything while no worker runs; then another worker runs.
+    /// What a rebuild makes of budgets where these nodes lose everything while no worker runs, so that nothing has to settle; then another
+    /// worker runs.
     fn lose(&mut self, nodes: &[usize], scope: &[&str]) -> (i32, BTreeMap<String, Value>) {
         stop(&mut self.worker);
         nodes.iter().for_each(|node| drop(self.cluster.cli(*node, &["FLUSHALL"]).unwrap()));
@@ -92,26 +82,13 @@ impl Lossy {
         self.publish(&format!("{campaign} after"), campaign, 10);
         let refused = format!("{budget} of campaign {campaign}: it is closed");
         wait_until(DEADLINE, "the closed budget is asked for", || self.worker.log().contains(&refused));
-        assert_eq!(self.approved(&format!("{campaign} after")), 0);
+        assert_eq!(self.scene.approved(&format!("{campaign} after")), 0);
     }
 
     fn wipe(&self, node: usize) {
         assert_ne!(node, self.tables);
         self.cluster.cli(node, &["FLUSHALL"]).unwrap();
         wait_until(DEADLINE, "the loss is noticed", || metric(&self.worker, "weir_shards_lost", "").unwrap() > 0.0);
-    }
-
-    /// A rebuild that ends with the value.
-    fn start(&self, args: &[&str]) -> Guarded {
-        let mut rebuild = self.scene.command(&["rebuild"]);
-        Guarded::spawn("weir rebuild", rebuild.args(args), &self.scene.path("rebuild.log")).unwrap()
-    }
-
-    /// Kills a rebuild, and takes its lock, which would run out in 20 s: tests/commands/lengthen.rs waits for that.
-    fn kill(&self, mut rebuild: Guarded) {
-        rebuild.kill();
-        let lock = format!("{0}:{{{0}}}:rebuilding", self.scene.name);
-        assert_eq!(self.cluster.cli(self.tables, &["DEL", &lock]).unwrap().trim(), "1");
     }
 
     /// The exit code, and what became of budgets: name -> line.
@@ -139,16 +116,11 @@ impl Lossy {
             waves += 1;
             self.publish(&format!("{name} wave {waves}"), campaign, 50);
             self.drain();
-            self.approved(name) >= limit
+            self.scene.approved(name) >= limit
         });
         self.publish(&format!("{name} last"), campaign, 200);
         self.drain();
-        assert_eq!(self.approved(name), limit, "{name}");
-    }
-
-    /// How many were approved, of the ids that begin so.
-    fn approved(&self, name: &str) -> usize {
-        self.scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count()
+        assert_eq!(self.scene.approved(name), limit, "{name}");
     }
 }
 
@@ -197,20 +169,20 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     names[1..4].iter().for_each(|name| lossy.publish(&format!("{name} before"), name, 400));
     campaigns.iter().for_each(|campaign| lossy.publish(&format!("each {campaign} before"), campaign, 60));
     lossy.drain();
-    assert_eq!(lossy.approved("spent"), 300);
+    assert_eq!(lossy.scene.approved("spent"), 300);
 
     lossy.wipe(lost);
     lossy.publish("spent again", &names[0], 500);
     names[1..4].iter().for_each(|name| lossy.publish(&format!("{name} after"), name, 1_200));
     campaigns.iter().for_each(|campaign| lossy.publish(&format!("each {campaign} after"), campaign, 60));
     // A run that is killed before it has written them leaves them as they are: lost.
-    let killed = lossy.start(&["--settle", "10m"]);
+    let killed = start(&lossy.scene, &["--settle", "10m"]);
     let progress = format!("{0}:{{{0}}}:rebuild", lossy.scene.name);
     wait_until(DEADLINE, "it has put sends back", || {
         lossy.cluster.cli(lossy.tables, &["HVALS", &progress]).unwrap().lines().count() > 2
     });
-    lossy.kill(killed);
-    assert_eq!(lossy.approved("spent"), 300, "nothing is granted meanwhile");
+    kill(killed, &lossy.scene, &lossy.cluster);
+    assert_eq!(lossy.scene.approved("spent"), 300, "nothing is granted meanwhile");
 
     let (code, lines) = lossy.rebuild(&[]);
     assert_eq!(code, 0, "{lines:?}");
@@ -226,12 +198,12 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     }
     wait_whole(&lossy.worker);
     lossy.drain();
-    assert_eq!(lossy.approved("spent"), 300, "what is spent in total stays spent");
+    assert_eq!(lossy.scene.approved("spent"), 300, "what is spent in total stays spent");
     names[1..4].iter().for_each(|name| lossy.spend(name, name, 1_000));
     campaigns.iter().for_each(|campaign| lossy.spend(&format!("each {campaign}"), campaign, 100));
 
     // Again: all are counted anew, and hold what they held.
-    let (code, lines) = lossy.rebuild_alone();
+    let (code, lines) = lossy.lose(&[], &["--all"]);
     assert!(code == 0 && line("recounted", 300)(&lines[&names[0]]), "{lines:?}");
     names[1..4].iter().for_each(|name| assert!(line("recounted", 1_000)(&lines[name]), "{lines:?}"));
     for campaign in campaigns {
@@ -239,7 +211,7 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     }
     lossy.publish("spent once more", &names[0], 10);
     lossy.drain();
-    assert_eq!(lossy.approved("spent"), 300);
+    assert_eq!(lossy.scene.approved("spent"), 300);
 }
 
 #[test]
@@ -265,7 +237,7 @@ fn budgets_of_a_node_that_came_back_with_an_old_snapshot_grant_no_more_than_was_
     let held: usize = lossy.cluster.cli(node, &["HGET", &key, "t"]).unwrap().trim().parse().unwrap();
     assert!(held < LIMIT, "the snapshot is older: {held}");
     // The other worker does not remember that they are spent.
-    let (code, lines) = lossy.rebuild_alone();
+    let (code, lines) = lossy.lose(&[], &["--all"]);
     assert_eq!(code, 0, "{lines:?}");
     for name in [names[0].clone(), of(campaign).to_string()] {
         assert!(line("recounted", LIMIT as u64)(&lines[&name]), "{lines:?}");
@@ -273,7 +245,7 @@ fn budgets_of_a_node_that_came_back_with_an_old_snapshot_grant_no_more_than_was_
     for (name, campaign) in both {
         lossy.publish(&format!("{name} after"), campaign, 500);
         lossy.drain();
-        assert_eq!(lossy.approved(name), LIMIT, "{name}");
+        assert_eq!(lossy.scene.approved(name), LIMIT, "{name}");
     }
 }
 
@@ -313,7 +285,7 @@ fn a_budget_that_the_topic_does_not_reach_back_for_stays_closed_until_a_person_s
     lossy.publish(&format!("{} after", names[0]), &names[0], 1_000);
     let refused = || lossy.worker.log().contains("are no longer on the approved topic");
     wait_until(DEADLINE, "the closed budget is asked for", refused);
-    assert_eq!(lossy.approved(&format!("{} after", names[0])), 0, "it is closed");
+    assert_eq!(lossy.scene.approved(&format!("{} after", names[0])), 0, "it is closed");
     let (code, lines) = lossy.rebuild(&[]);
     assert!(code == 1 && lines[&names[0]]["outcome"] == "closed", "{lines:?}");
 
@@ -396,7 +368,7 @@ fn after_a_total_loss_campaigns_whose_records_are_gone_stay_closed_until_a_perso
     assert!(code == 0 && lines.len() == 6 && lines.values().all(|line| line["outcome"] == "opened"), "{lines:?}");
     assert!(line("opened", 60)(&lines[&of_named("spring")]), "{lines:?}");
     lossy.drain();
-    assert_eq!(lossy.approved("spring after"), 10);
+    assert_eq!(lossy.scene.approved("spring after"), 10);
 
     lossy.offer_in_vain("autumn", &names[0]);
     let (code, lines) = lossy.rebuild(&["--new-campaigns", &names[0], "--new-campaigns", &names[1]]);
@@ -418,13 +390,13 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     lossy.cluster.cli(node, &["HINCRBY", &key, "t", "300"]).unwrap();
     lossy.publish(&format!("{name} wasted"), name, 1_000);
     lossy.drain();
-    let wasted = 1_000 - lossy.approved(name);
+    let wasted = 1_000 - lossy.scene.approved(name);
     assert!(wasted >= 300, "{wasted}");
 
     // A run that is killed leaves it closed, and any other run says so.
-    let killed = lossy.start(&["--budget", name, "--settle", "10m"]);
+    let killed = start(&lossy.scene, &["--budget", name, "--settle", "10m"]);
     wait_until(DEADLINE, "it is closed", || !lossy.cluster.cli(node, &["HGET", &key, "x"]).unwrap().trim().is_empty());
-    lossy.kill(killed);
+    kill(killed, &lossy.scene, &lossy.cluster);
     let (code, lines) = lossy.rebuild(&[]);
     assert!(code == 1 && lines[name]["outcome"] == "closed", "{lines:?}");
     assert_eq!(lines[name]["command"], format!("weir rebuild --budget {name}"));
@@ -465,7 +437,7 @@ fn a_budget_that_is_begun_anew_while_it_is_counted_is_not_taken_for_counted() {
 
     let shards = shard(restored).to_string();
     let args = ["--budget", closed, "--shards", &shards, "--settle", "3s", "--output", "json"];
-    let mut rebuild = lossy.start(&args);
+    let mut rebuild = start(&lossy.scene, &args);
     wait_until(DEADLINE, "it is closed", || !ask(&of_closed, "HGET", &["x"]).is_empty());
     ask(&of_closed, "DEL", &[]);
     lossy.publish("after", closed, 1_000);
@@ -497,8 +469,6 @@ fn counted_meanwhile(kafka: &Kafka, name: &str, is_other_spent: bool) {
         let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, of.clone()).partition(0);
         kafka.client().publish(&scene.topic("intents"), (0..count).map(one)).unwrap();
     };
-    let approved =
-        |name: &str| scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count();
     let mut worker = scene.ready("only");
     publish("before", 10, "push");
     scene.drain(&mut worker);
@@ -516,18 +486,18 @@ fn counted_meanwhile(kafka: &Kafka, name: &str, is_other_spent: bool) {
     }
 
     let mut worker = scene.drained("only");
-    let again = approved("admitted");
+    let again = scene.approved("admitted");
     assert!(again > 0, "the store had admitted some");
     let mut waves = 0;
     wait_until(DEADLINE, "all of the budget is approved", || {
         waves += 1;
         publish(&format!("wave {waves}"), 200, "email");
         scene.drain(&mut worker);
-        approved("") >= LIMIT
+        scene.approved("") >= LIMIT
     });
     publish("last", 200, "email");
     scene.drain(&mut worker);
-    assert_eq!(approved(""), LIMIT, "{again} were admitted before");
+    assert_eq!(scene.approved(""), LIMIT, "{again} were admitted before");
 }
 
 #[test]

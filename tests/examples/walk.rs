@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 use testkit::{
-    kafka::{Consumed, Publisher, Record, libs_folder},
+    kafka::{Consumed, Record, libs_folder},
     process::{Exit, Guarded},
     wait_for, wait_until,
     worker::Worker,
@@ -42,8 +42,7 @@ struct Walk {
 impl Walk {
     fn start(language: Language) -> Self {
         let mut scene = Scene::new(&format!("examples-{}", language.name()), PARTITIONS, POLICY);
-        scene.kafka.create_topic(&scene.topic("refunds"), PARTITIONS).unwrap();
-        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+        scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", PARTITIONS);
         scene.set("WEIR__HTTP__TOKEN", TOKEN);
         let worker = scene.ready("only");
         Self { language, scene, worker }
@@ -66,12 +65,9 @@ impl Walk {
     /// Puts a record that looks like an approval into the user's partition, in a transaction that is aborted.
     fn abort_an_approval(&self) {
         let topic = self.scene.topic("approved");
-        let publisher = Publisher::transactional(&self.scene.kafka, &topic, &self.scene.topic("aborted")).unwrap();
         let decision = json!({"verdict": "approved", "decided_at": "2026-11-20T09:00:00.000Z"}).to_string();
-        publisher.begin().unwrap();
         let value = json!({"id": "aborted", "user_id": USER}).to_string();
-        publisher.send(&Record::new(USER, value).header("weir-decision", decision)).unwrap();
-        publisher.abort().unwrap();
+        self.scene.kafka.publish_aborted(&topic, [Record::new(USER, value).header("weir-decision", decision)]).unwrap();
     }
 
     /// The record of an intent that weir has approved; waits until `reader` has printed its decision.

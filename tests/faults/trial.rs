@@ -22,12 +22,7 @@ use crate::{
     catalogue::Case,
     judge::{TrialVerdict, judge},
     load::{Load, LoadRate},
-    support::{
-        POLICY, Scene, http,
-        model::Sent,
-        outcome::case,
-        workload::{self, Numbers},
-    },
+    support::{POLICY, Scene, http, model::Sent, outcome::case, workload},
 };
 
 /// How long a step may take before a case has failed; the promised times in the catalogue are far shorter.
@@ -93,7 +88,7 @@ pub struct Trial {
     pub scene: Scene,
     /// A client to the brokers themselves, past the workers' tap.
     pub kafka: KafkaClient,
-    pub numbers: Numbers,
+    pub numbers: fastrand::Rng,
     pub findings: Findings,
     workers: Vec<Worker>,
     load: Option<Load>,
@@ -110,7 +105,7 @@ impl Trial {
         Self {
             scene: Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY),
             kafka: kafka.clone(),
-            numbers: Numbers(order.seed),
+            numbers: fastrand::Rng::with_seed(order.seed),
             findings: Findings::default(),
             workers: Vec::new(),
             load: None,
@@ -297,7 +292,7 @@ impl Trial {
 
     /// A random duration between two.
     pub fn some_time(&mut self, from_ms: u64, to_ms: u64) -> Duration {
-        Duration::from_millis(from_ms + self.numbers.below(to_ms - from_ms))
+        Duration::from_millis(from_ms + self.numbers.u64(..to_ms - from_ms))
     }
 
     /// Waits until a worker has ended by itself with this code and these words on stderr. Returns its error.

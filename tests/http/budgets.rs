@@ -8,13 +8,12 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{kafka::Record, ports::Port, redis::RedisCluster, wait_until};
+use testkit::{redis::RedisCluster, wait_until};
 use weir::config::HttpSettings;
 use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
 use crate::{
     client::Client,
-    decisions::calls,
     in_process::Server,
     page::browser::{Browser, LIGHT, PHONE},
     support::{
@@ -53,11 +52,9 @@ best_effort = true
 "#;
 
 fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
-    let one = |number: usize| -> Record { intent(&format!("{name} {number}"), 10_000 + number, more.clone()) };
-    scene.publish((0..count).map(one));
+    scene.publish_wave(name, 10_000..10_000 + count, more);
 }
 
-/// The row of a budget, of a campaign where it has several.
 #[track_caller]
 fn row(client: &Client, name: &str, campaign: Option<&str>) -> Value {
     let all = client.get("/v1/budgets").json();
@@ -203,8 +200,7 @@ async fn on_the_page(browser: &Browser) {
 
 #[test]
 fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
-    let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
-    let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
+    let mut cluster = RedisCluster::start_with(3, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
     let mut text = String::new();
     for number in 0..9 {
         let _ = write!(text, "[[budgets]]\nname = \"b{number}\"\nchannel = \"c{number}\"\nlimit = 50\ntotal = true\n");
@@ -337,7 +333,7 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
     });
     // Calls of scripts, but for those by which the lane's tokens are taken and given back.
     let asked = || {
-        let scripts = calls(&redis).get("evalsha").copied().unwrap_or(0);
+        let scripts = redis.calls().unwrap().get("evalsha").copied().unwrap_or(0);
         i64::try_from(scripts).unwrap() - metric(&worker, "weir_ledger_calls_total", "").unwrap() as i64
     };
     let (before, begun) = (asked(), Instant::now());

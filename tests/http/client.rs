@@ -44,7 +44,6 @@ impl Reply {
     }
 }
 
-/// Asks one server.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub address: String,
@@ -52,7 +51,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// A worker of the scene that is ready.
     pub fn ready(scene: &Scene, instance: &str) -> (Worker, Self) {
         let worker = scene.ready(instance);
         let client = Self::of(&worker);

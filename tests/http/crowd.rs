@@ -7,13 +7,12 @@ use testkit::wait_until;
 
 use crate::{
     client::{Client, answer, is_closed_within},
-    support::{DEADLINE, POLICY, Scene, http::metric, outcome::intent},
+    support::{DEADLINE, POLICY, Scene, http::metric},
 };
 
 /// Publishes so many intents of as many users and waits until all have their record.
 fn lanes_go_on(scene: &Scene, wave: &str, intents: usize) {
-    let one = |number: usize| intent(&format!("{wave} {number}"), format!("{wave}-{number}"), json!({}));
-    scene.publish((0..intents).map(one));
+    scene.publish_wave(wave, 0..intents, &json!({}));
     scene.wait_until_drained();
 }
 

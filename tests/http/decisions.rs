@@ -15,31 +15,18 @@ use crate::{
     support::{DEADLINE, POLICY, Scene, http::metric},
 };
 
-/// How often the server was asked to do what, by clients and by scripts.
-pub fn calls(redis: &RedisServer) -> BTreeMap<String, u64> {
-    let text: String = redis.query(&["INFO", "commandstats"]).unwrap();
-    let line = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        Some((name.to_owned(), rest.split(',').next()?.parse().unwrap()))
-    };
-    text.lines().filter_map(line).collect()
-}
-
 /// What was asked since, but for what a worker asks to see how Redis is.
 fn since(redis: &RedisServer, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let other = |name: &str| !["ping", "info", "get", "client|setinfo", "hello", "client|setname"].contains(&name);
-    let more = calls(redis).into_iter().map(|(name, count)| {
+    let more = redis.calls().unwrap().into_iter().map(|(name, count)| {
         let had = before.get(&name).copied().unwrap_or(0);
         (name, count - had)
     });
     more.filter(|(name, count)| *count > 0 && other(name)).collect()
 }
 
-/// Writes since the server's start.
 fn writes(redis: &RedisServer) -> u64 {
-    let text: String = redis.query(&["INFO", "persistence"]).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:")).unwrap();
-    line.trim().parse().unwrap()
+    redis.figure("persistence", "rdb_changes_since_last_save").unwrap()
 }
 
 fn scene(name: &str, nodes: Vec<String>) -> Scene {
@@ -61,7 +48,7 @@ fn a_decision_is_the_worker_s_own_once_an_id_and_takes_one_round_trip() {
     assert_eq!(client.decide("", &intent("one", 7)).json(), first, "the same id gets the same answer");
 
     // Its class is known now: one script call, and nothing but what the script does.
-    let (before, written) = (calls(&redis), writes(&redis));
+    let (before, written) = (redis.calls().unwrap(), writes(&redis));
     assert_eq!(client.decide("", &intent("two", 7)).json()["verdict"], "approved");
     let asked = since(&redis, &before);
     assert_eq!(asked.get("evalsha"), Some(&1), "{asked:?}");
@@ -91,7 +78,7 @@ fn a_decision_is_the_worker_s_own_once_an_id_and_takes_one_round_trip() {
 }
 
 fn dry_run(client: &Client, redis: &RedisServer, intent: &impl Fn(&str, u64) -> Value) {
-    let (before, written) = (calls(redis), writes(redis));
+    let (before, written) = (redis.calls().unwrap(), writes(redis));
     let denied = client.decide("?dry_run=true", &intent("dry", 7)).json();
     assert_eq!((&denied["verdict"], &denied["cap"]["used"]), (&json!("suppressed"), &json!(2)));
     let free = client.decide("?dry_run=true", &intent("dry", 8)).json();
@@ -113,7 +100,7 @@ fn equal_lookups_at_the_same_time_ask_redis_once() {
     scene.set("WEIR__HTTP__TIMEOUT", "1m");
     let (worker, client) = Client::ready(&scene, "flight");
     client.get("/v1/users/7").json();
-    let before = calls(&redis);
+    let before = redis.calls().unwrap();
     proxy.set(Mode::Stall);
     let request = format!("GET /v1/users/7 HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", client.address);
     let mut streams: Vec<_> = (0..LOOKUPS).map(|_| client.connect()).collect();

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use testkit::{clock::MovedClock, redis::RedisServer, wait_until};
+use testkit::{clock::ProcessClock, redis::RedisServer, wait_until};
 use weir::{config::HttpSettings, deferred::DeferredCount};
 
 use crate::{
@@ -36,9 +36,8 @@ fn wait_due(client: &Client, expected: &[(&str, u64)]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deferred_intents_are_shown_by_the_hour_that_they_are_due_in_until_they_are_released() {
-    let moved = MovedClock::build().unwrap();
     let ahead_s = |at: &str| at.parse::<Timestamp>().unwrap().as_second() - Timestamp::now().as_second();
-    let clock = moved.clock(ahead_s("2026-11-20T21:30:00Z")).unwrap();
+    let clock = ProcessClock::ahead(ahead_s("2026-11-20T21:30:00Z")).unwrap();
     let redis = RedisServer::start_by(&clock).unwrap();
     let mut scene = Scene::on_redis(vec![redis.url()], "http-deferred", 1, POLICY);
     scene.defer(1);

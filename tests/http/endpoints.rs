@@ -10,7 +10,6 @@ use crate::{
     support::{DEADLINE, POLICY, Scene, TOPICS, outcome::intent, weir},
 };
 
-/// What an instance of a service registers.
 const INSTANCE: &[u8] = br#"{"capacity_per_s":500,"concurrency":200,"timeout_ms":10000}"#;
 
 #[test]

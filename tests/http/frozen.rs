@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{ports::Port, redis::RedisCluster, wait_until};
+use testkit::{redis::RedisCluster, wait_until};
 use weir_core::basis::shard::{UserHash, slot_of_shard};
 
 use crate::{
@@ -46,8 +46,7 @@ fn on_it_and_elsewhere(slots: &[u16], users: u64) -> (Vec<u64>, Vec<u64>) {
 fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
     const PLACES: &str = "8";
     const INTENTS: usize = 2_000;
-    let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
-    let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
+    let mut cluster = RedisCluster::start_with(3, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
     let mut scene = Scene::on_redis(cluster.nodes(), "http-full", 2, POLICY);
     for (variable, value) in [
         ("WEIR__REDIS__TIMEOUT", "60s"),
@@ -59,8 +58,7 @@ fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
     }
     let (mut worker, client) = Client::ready(&scene, "one");
     // All need the node with the tables of names.
-    let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", &scene.name]).unwrap().trim().parse().unwrap();
-    let tables = cluster.owner_of(slot).unwrap();
+    let tables = cluster.owner_of_key(&scene.name).unwrap();
     let victim = cluster.primaries().unwrap().into_iter().find(|node| *node != tables).unwrap();
     let (on_it, elsewhere) = on_it_and_elsewhere(&cluster.slots_of(victim).unwrap(), 10_000);
     let publish = |wave: &str, count: usize| {
@@ -92,8 +90,7 @@ fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
 /// Asks for users of all nodes while one of them hangs. `prompt_within` is below `redis.timeout`: whoever waits for the node that hangs, even
 /// once, is slower.
 fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
-    let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
-    let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
+    let mut cluster = RedisCluster::start_with(3, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
     let mut scene = Scene::on_redis(cluster.nodes(), name, 1, POLICY);
     scene.set("WEIR__REDIS__TIMEOUT", format!("{redis_timeout_s}s"));
     scene.set("WEIR__HTTP__TIMEOUT", format!("{}s", redis_timeout_s + 1));

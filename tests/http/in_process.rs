@@ -70,13 +70,11 @@ impl Queries for Never {
     }
 }
 
-/// A set with one segment of these members.
 pub fn set(kind: UserIdKind, members: Members) -> SegmentSet {
     let segment = Segment { name: "only".to_owned(), sha256: Sha256([0; 32]), bytes: 0, members: Arc::new(members) };
     SegmentSet::new("v1".to_owned(), UserIds::new(kind, ""), vec![segment])
 }
 
-/// A set with one segment of one user.
 pub fn one_user() -> SegmentSet {
     set(UserIdKind::U32, Members::U32([1].into_iter().collect()))
 }
@@ -168,7 +166,6 @@ impl Server {
         Self { client: Client { address, token: None }, stop, running: Some(running), runtime }
     }
 
-    /// Sends callers elsewhere.
     pub fn drain(&self) {
         self.running.as_ref().unwrap().drain();
     }

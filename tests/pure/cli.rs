@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use crate::{
     program::{configure, run},
-    support::{POLICY, weir},
+    support::{POLICY, is_a_paragraph, weir},
 };
 use serde_json::{Value, json};
 use testkit::process::output;
@@ -16,15 +16,8 @@ fn says(args: &[&str], folder: &Path, code: i32) -> (String, String) {
     (out, err)
 }
 
-/// The arguments of a line.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
-}
-
-/// Nothing but one paragraph, that begins with the program's name.
-#[track_caller]
-fn is_a_paragraph(err: &str) {
-    assert!(err.starts_with("weir: ") && !err.trim().contains("\n\n"), "{err}");
 }
 
 #[test]

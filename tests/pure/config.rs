@@ -646,112 +646,99 @@ fn a_secret_may_be_in_a_file() {
     assert!(absent.contains("absent.toml: cannot be read") && absent.contains("--config"), "{absent}");
 }
 
+/// What is another one in the smallest configuration, or more in a section of it or behind it (`\n` ends a line), and what is said of that.
+const WRONG: &str = r#"
+brokers = "b:9092"\n ->  => weir.toml:1:1: kafka.brokers is not set: write `brokers = ...` below [kafka], or set WEIR__KAFKA__BROKERS
+b:9092 ->  => 3:11: kafka.brokers must not be empty
+b:9092 -> kafka://b:9092 => must be host:port
+b:9092 -> b:9092, => must be host:port
+brokers -> broker => 3:1: kafka.broker is not a known setting; did you mean `brokers`?
+[kafka] -> [kafak] => 2:2: kafak is not a known setting; did you mean `kafka`?
+[redis]\n -> [redis]\nrefresh = "1s"\n => redis.refresh is not a known setting; did you mean kafka.refresh or segments.refresh or policy.refresh?
+[redis]\n -> [redis]\ncolour = 1\n => known here: nodes, username, password, password_file
+"a" -> "i" => 5:12: kafka.approved and kafka.intents are both "i"
+"a" -> "a b" => must be a topic's name
+"a" -> ".." => must be a topic's name
+"a" -> 1 => kafka.approved must be a string, not 1
+kafka retries = "r" => kafka.retries needs kafka.deferred
+kafka retries = "r" => kafka.retries needs kafka.undelivered
+kafka deferred_before = ["x"] => kafka.deferred_before needs kafka.deferred
+kafka deferred = "x"\ndeferred_before = ["x"] => kafka.deferred_before has "x", which is kafka.deferred: leave it out
+kafka deferred = "x"\nrefunds = "x-hours" => kafka.deferred and kafka.refunds are both "x-hours"
+kafka refunds = "a" => kafka.refunds and kafka.approved are both "a"
+kafka refunds = "x"\nactivity = "x" => kafka.activity and kafka.refunds are both "x"
+kafka delivery = "exactly-once" => must be one of "exactly_once", "at_least_once", not "exactly-once"; did you mean "exactly_once"?
+kafka create_topics = "yes" => must be true or false, not "yes"
+kafka properties = "x" => kafka.properties must be a table
+kafka [kafka.properties]\nsecurity.protocol = "SSL" => put names with dots in quotes
+kafka [kafka.properties]\n"sasl.jaas.config" = "x" => 9:22: kafka.properties.sasl.jaas.config is a property of Java's clients: set sasl.username and sasl.password
+kafka [kafka.properties]\nbootstrap_servers = "b:9092" => kafka.properties.bootstrap_servers is no property of librdkafka; did you mean "bootstrap.servers"?
+kafka [kafka.properties]\n"session.timeout.ms" = "45s" => kafka.properties.session.timeout.ms must be a whole number in digits, without a unit
+redis://r:6379 -> redis://:12#34@r:6379 => redis.nodes[0] has a user or password that must be percent-encoded: %40 is @, %23 #
+redis://r:6379 -> redis://u:1/2@r:6379 => must be percent-encoded
+redis://r:6379 -> redis://r:6379/cache => redis.nodes[0] must have nothing behind the port but
+["redis://r:6379"] -> [] => redis.nodes must not be an empty list
+redis://r:6379 -> r:6379 => redis.nodes[0] must be redis://host:port
+redis://r:6379 -> redis:// => redis.nodes[0] must be redis://host:port
+"redis://r:6379" -> "redis://r:1", "rediss://r:2" => must all be redis:// or all be rediss://
+redis history = "8" => redis.history must be a length of time
+redis history = "1s" => redis.history must be from 1m to 3660d, not 1s
+redis history = "5M" => must be in m (minutes) or months, not in M: "5M"
+redis shards = 0 => redis.shards must be a whole number from 1 to 16384, not 0
+redis shards = 16385 => redis.shards must be a whole number from 1 to 16384, not 16385
+redis prefix = "a{b}" => redis.prefix must be 1 to 64 letters
+redis cert_file = "c" => redis.cert_file needs redis.key_file
+redis key_file = "c" => redis.key_file needs redis.cert_file
+redis password = "p"\npassword_file = "f" => and redis.password are both set
+set/manifest.json -> http://x/y => has a scheme that is not supported
+set/manifest.json -> s3://bucket => names no object
+policy.toml -> policy.yaml => must end in .toml or .json
+and [s3]\nendpoint = "localhost:9000" => begins with http:// or https://
+and [s3]\nendpoint = "http://localhost:9000/s3?region=a" => without `?` and `#`
+and [intent.fields]\nid = "id" => must be a JSON pointer such as
+and [intent.fields]\nid = "/a~2" => must be a JSON pointer such as
+and [intent.fields]\nuser = "/u" => intent.fields.user is not a known setting; did you mean `user_id`?
+and [worker]\nbatch = 0 => worker.batch must be a whole number from 1 to 100000, not 0
+and [worker]\nbatch = 1e3 => worker.batch must be a whole number
+and [worker]\ncommit_interval = "1m" => must be from 1ms to 10s, not 1m
+and [worker]\nlanes = -1 => from 0 to 256, not -1
+and [http]\nlisten = "localhost" => must be an IP address and port
+and [log]\nformat = "xml" => must be one of "auto", "text", "json"
+and [log]\nlevel = "weir=loud" => log.level must be a level or a filter
+and [log]\nlevel = "warning" => "warning" is none of error, warn, info, debug, trace, off; did you mean "warn"?
+and [log]\nlevel = "info, weir=debug" => log.level must be a level or a filter
+and [log]\nlevel = "weir_kafka=debug" => it has no level for what it does not name
+"#;
+
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
     let with = |old: &str, new: &str| {
-        assert!(SMALLEST.contains(old));
+        assert!(SMALLEST.contains(old), "{old}");
         SMALLEST.replace(old, new)
     };
-    let in_kafka = |lines: &str| with("[redis]", &format!("{lines}\n[redis]"));
-    let in_redis = |lines: &str| with("[segments]", &format!("{lines}\n[segments]"));
-    let and = |rest: &str| format!("{SMALLEST}{rest}");
-    let cases = [
+    let wrong = |line: &'static str| {
+        let (text, expected) = line.split_once(" => ").unwrap();
+        let text = text.replace("\\n", "\n");
+        if let Some((old, new)) = text.split_once(" -> ") {
+            return (with(old, new), expected);
+        }
+        let (kind, more) = text.split_once(' ').unwrap();
+        let text = match kind {
+            "kafka" => with("[redis]", &format!("{more}\n[redis]")),
+            "redis" => with("[segments]", &format!("{more}\n[segments]")),
+            _ => format!("{SMALLEST}{more}"),
+        };
+        (text, expected)
+    };
+    let others = [
         (
-            with("brokers = \"b:9092\"\n", ""),
-            "weir.toml:1:1: kafka.brokers is not set: write `brokers = ...` below [kafka], or set WEIR__KAFKA__BROKERS",
-        ),
-        (with("b:9092", ""), "3:11: kafka.brokers must not be empty"),
-        (with("b:9092", "kafka://b:9092"), "must be host:port"),
-        (with("b:9092", "b:9092,"), "must be host:port"),
-        (with("brokers", "broker"), "3:1: kafka.broker is not a known setting; did you mean `brokers`?"),
-        (with("[kafka]", "[kafak]"), "2:2: kafak is not a known setting; did you mean `kafka`?"),
-        (
-            with("[redis]\n", "[redis]\nrefresh = \"1s\"\n"),
-            "redis.refresh is not a known setting; did you mean kafka.refresh or segments.refresh or policy.refresh?",
-        ),
-        (with("[redis]\n", "[redis]\ncolour = 1\n"), "known here: nodes, username, password, password_file"),
-        (with("\"a\"", "\"i\""), "5:12: kafka.approved and kafka.intents are both \"i\""),
-        (with("\"a\"", "\"a b\""), "must be a topic's name"),
-        (with("\"a\"", "\"..\""), "must be a topic's name"),
-        (with("\"a\"", "1"), "kafka.approved must be a string, not 1"),
-        (in_kafka("retries = \"r\""), "kafka.retries needs kafka.deferred"),
-        (in_kafka("retries = \"r\""), "kafka.retries needs kafka.undelivered"),
-        (in_kafka("deferred_before = [\"x\"]"), "kafka.deferred_before needs kafka.deferred"),
-        (
-            in_kafka("deferred = \"x\"\ndeferred_before = [\"x\"]"),
-            "kafka.deferred_before has \"x\", which is kafka.deferred: leave it out",
-        ),
-        (in_kafka("deferred = \"x\"\nrefunds = \"x-hours\""), "kafka.deferred and kafka.refunds are both \"x-hours\""),
-        (in_kafka("refunds = \"a\""), "kafka.refunds and kafka.approved are both \"a\""),
-        (in_kafka("refunds = \"x\"\nactivity = \"x\""), "kafka.activity and kafka.refunds are both \"x\""),
-        (
-            in_kafka("delivery = \"exactly-once\""),
-            "must be one of \"exactly_once\", \"at_least_once\", not \"exactly-once\"; did you mean \"exactly_once\"?",
-        ),
-        (in_kafka("create_topics = \"yes\""), "must be true or false, not \"yes\""),
-        (in_kafka("properties = \"x\""), "kafka.properties must be a table"),
-        (in_kafka("[kafka.properties]\nsecurity.protocol = \"SSL\""), "put names with dots in quotes"),
-        (
-            in_kafka("[kafka.properties]\n\"sasl.jaas.config\" = \"x\""),
-            "9:22: kafka.properties.sasl.jaas.config is a property of Java's clients: set sasl.username and sasl.password",
-        ),
-        (
-            in_kafka("[kafka.properties]\nbootstrap_servers = \"b:9092\""),
-            "kafka.properties.bootstrap_servers is no property of librdkafka; did you mean \"bootstrap.servers\"?",
-        ),
-        (
-            in_kafka("[kafka.properties]\n\"session.timeout.ms\" = \"45s\""),
-            "kafka.properties.session.timeout.ms must be a whole number in digits, without a unit",
-        ),
-        (
-            in_kafka("[kafka.properties]\n\"sasl.password\" = \"x\\n\""),
+            with("[redis]", "[kafka.properties]\n\"sasl.password\" = \"x\\n\"\n[redis]"),
             "kafka.properties.sasl.password must not have control characters in it, such as a line's end",
         ),
-        (
-            with("redis://r:6379", "redis://:12#34@r:6379"),
-            "redis.nodes[0] has a user or password that must be percent-encoded: %40 is @, %23 #",
-        ),
-        (with("redis://r:6379", "redis://u:1/2@r:6379"), "must be percent-encoded"),
-        (with("redis://r:6379", "redis://r:6379/cache"), "redis.nodes[0] must have nothing behind the port but"),
-        (with("[\"redis://r:6379\"]", "[]"), "redis.nodes must not be an empty list"),
-        (with("redis://r:6379", "r:6379"), "redis.nodes[0] must be redis://host:port"),
-        (with("redis://r:6379", "redis://"), "redis.nodes[0] must be redis://host:port"),
-        (with("\"redis://r:6379\"", "\"redis://r:1\", \"rediss://r:2\""), "must all be redis:// or all be rediss://"),
-        (in_redis("history = \"8\""), "redis.history must be a length of time"),
-        (in_redis("history = \"1s\""), "redis.history must be from 1m to 3660d, not 1s"),
-        (in_redis("history = \"5M\""), "must be in m (minutes) or months, not in M: \"5M\""),
-        (in_redis("shards = 0"), "redis.shards must be a whole number from 1 to 16384, not 0"),
-        (in_redis("shards = 16385"), "redis.shards must be a whole number from 1 to 16384, not 16385"),
-        (in_redis("prefix = \"a{b}\""), "redis.prefix must be 1 to 64 letters"),
-        (in_redis("cert_file = \"c\""), "redis.cert_file needs redis.key_file"),
-        (in_redis("key_file = \"c\""), "redis.key_file needs redis.cert_file"),
-        (in_redis("password = \"p\"\npassword_file = \"f\""), "and redis.password are both set"),
-        (with("set/manifest.json", "http://x/y"), "has a scheme that is not supported"),
-        (with("set/manifest.json", "s3://bucket"), "names no object"),
-        (with("policy.toml", "policy.yaml"), "must end in .toml or .json"),
-        (and("[s3]\nendpoint = \"localhost:9000\""), "begins with http:// or https://"),
-        (and("[s3]\nendpoint = \"http://localhost:9000/s3?region=a\""), "without `?` and `#`"),
-        (and("[intent.fields]\nid = \"id\""), "must be a JSON pointer such as"),
-        (and("[intent.fields]\nid = \"/a~2\""), "must be a JSON pointer such as"),
-        (and("[intent.fields]\nuser = \"/u\""), "intent.fields.user is not a known setting; did you mean `user_id`?"),
-        (and("[worker]\nbatch = 0"), "worker.batch must be a whole number from 1 to 100000, not 0"),
-        (and("[worker]\nbatch = 1e3"), "worker.batch must be a whole number"),
-        (and("[worker]\ncommit_interval = \"1m\""), "must be from 1ms to 10s, not 1m"),
-        (and("[worker]\nlanes = -1"), "from 0 to 256, not -1"),
-        (and("[http]\nlisten = \"localhost\""), "must be an IP address and port"),
-        (and("[log]\nformat = \"xml\""), "must be one of \"auto\", \"text\", \"json\""),
-        (and("[log]\nlevel = \"weir=loud\""), "log.level must be a level or a filter"),
-        (
-            and("[log]\nlevel = \"warning\""),
-            "\"warning\" is none of error, warn, info, debug, trace, off; did you mean \"warn\"?",
-        ),
-        (and("[log]\nlevel = \"info, weir=debug\""), "log.level must be a level or a filter"),
-        (and("[log]\nlevel = \"weir_kafka=debug\""), "it has no level for what it does not name"),
         ("kafka = 3".to_owned(), "1:9: kafka must be a table"),
         ("[kafka\n".to_owned(), "weir.toml:1:7: is not TOML"),
     ];
-    for (text, expected) in cases {
+    for (text, expected) in WRONG.trim().lines().map(wrong).chain(others) {
         let error = parse(&text, &[]).map_or_else(|error| error, |settings| format!("{settings:?}"));
         assert!(error.contains(expected), "{text}\nshould say: {expected}\nsays: {error}");
     }

@@ -10,6 +10,7 @@ use weir::config::{
 use serde_json::Value;
 
 use super::docs::{read, repository};
+use crate::support::is_by_schema;
 
 /// What stands behind each `before` up to the next white space or quote.
 fn behind<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
@@ -222,7 +223,6 @@ fn instances_of_compose_share_no_name_and_no_port() {
     assert!(first.parse::<u16>().unwrap() < last.parse::<u16>().unwrap(), "{first} to {last}");
 }
 
-/// The variables of compose in a text.
 fn stack_variables(text: &str) -> BTreeSet<String> {
     let name = |rest: &str| rest.chars().take_while(|sign| sign.is_ascii_uppercase()).collect::<String>();
     text.split("WEIR_STACK_").skip(1).map(name).filter(|name| !name.is_empty()).collect::<BTreeSet<_>>()
@@ -292,13 +292,7 @@ fn every_sample_names_its_schema_and_keeps_to_it() {
         let name = path.display();
         let schema = text.lines().next().and_then(|line| line.strip_prefix("#:schema "));
         let schema = path.parent().unwrap().join(schema.unwrap_or_else(|| panic!("{name} has no #:schema line")));
-        let schema =
-            fs::read_to_string(&schema).unwrap_or_else(|error| panic!("{name}: {}: {error}", schema.display()));
-        let schema: Value = serde_json::from_str(&schema).unwrap();
-        let found: Value = toml::from_str(&text).unwrap();
-        let wrong: Vec<String> =
-            jsonschema::validator_for(&schema).unwrap().iter_errors(&found).map(|error| error.to_string()).collect();
-        assert!(wrong.is_empty(), "{name}: {wrong:?}");
+        is_by_schema(schema, &toml::from_str(&text).unwrap());
     }
 }
 

@@ -18,7 +18,6 @@ fn ideas() -> Vec<(String, String)> {
     rows.map(|row| (quoted(row).next().unwrap().to_owned(), row.to_owned())).collect()
 }
 
-/// The name that a path begins with.
 fn first_name(path: &str) -> &str {
     path.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_').next().unwrap_or_default()
 }

@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use super::docs::{files_and_names, read, repository};
 
-/// A row of docs/promises.md.
 struct Row {
     promise: String,
     tests: String,
@@ -12,7 +11,6 @@ struct Row {
     faults: String,
 }
 
-/// The rows of a table.
 fn rows(section: &str) -> Vec<Row> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
@@ -23,7 +21,6 @@ fn rows(section: &str) -> Vec<Row> {
     section.lines().filter(|line| line.starts_with("| ")).skip(1).map(row).collect()
 }
 
-/// The text below a heading.
 pub(super) fn section<'t>(page: &'t str, heading: &str) -> &'t str {
     let found = page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no heading {heading:?}"));
     found.1.split("\n## ").next().unwrap()
@@ -81,7 +78,6 @@ fn rows_of_delivery() -> Vec<Row> {
     rows(section(&read("docs/promises.md"), "Delivery"))
 }
 
-/// When a test runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Runs {
     WithEveryChange,

@@ -6,12 +6,10 @@ use crate::program::{self, invalid, run};
 
 const INTENT: &str = r#"{"type": "record", "name": "I", "fields": [{"name": "id", "type": "string"}, {"name": "user_id", "type": "long"}]}"#;
 
-/// Settings with these schemas in files.
 fn configure(folder: &Path, files: &str) {
     program::configure(folder, "127.0.0.1:1", &format!("[intent]\nformat = \"avro\"\n[schemas.files]\n{files}\n"));
 }
 
-/// Exit code and stderr of a verb.
 fn ends(folder: &Path, verb: &str) -> (i32, String) {
     let (code, _, err) = run(folder, &[verb, "--config", "weir.toml"], &[]);
     (code, err)

@@ -32,7 +32,6 @@ use super::docs::{is_current, repository};
 #[path = "../fixtures/hostile.rs"]
 mod hostile;
 
-/// A file holds this text.
 #[track_caller]
 fn same(name: &str, text: &str) {
     is_current(&format!("schemas/{name}"), |_| format!("{text}\n"));
@@ -236,9 +235,9 @@ fn every_kind_of_decision_has_an_example_that_is_valid() {
     assert_eq!(examples("decisions").len(), decisions().len());
 }
 
-/// One header of each kind.
 fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
     const PLAIN: &str = r#"{"id":"i-1","user_id":42,"channel":"push","category":"promo","campaign":"spring"}"#;
+    let of = Cause::Plain;
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
     let cap = Cause::Cap(DenyingCap { name: "daily", limit: 2, span: CapSpan::Window("24h"), used: 2 });
     let budget = Cause::Budget(DenyingBudget { name: "spring", limit: 1_000_000, used: 1_000_000 });
@@ -252,10 +251,10 @@ fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
         ("took-from-budgets", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
         ("shadow-budget", shadow(budget, eligible_at), Counts::Yes, PLAIN),
         ("shadow-cap", shadow(cap, eligible_at), Counts::Yes, PLAIN),
-        ("shadow-duplicate", shadow(Cause::Plain(SuppressReason::Duplicate), None), Counts::Yes, PLAIN),
+        ("shadow-duplicate", shadow(of(SuppressReason::Duplicate), None), Counts::Yes, PLAIN),
         (
             "shadow-pressure",
-            shadow(Cause::Plain(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z")),
+            shadow(of(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z")),
             Counts::Yes,
             PLAIN,
         ),

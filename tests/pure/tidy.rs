@@ -13,7 +13,6 @@ const LONGEST_FILE: usize = 400;
 const LONGEST_EXAMPLE: usize = 60;
 /// The most values that a function takes. `too-many-arguments-threshold` says so of parameters, and counts a tuple as one.
 const MOST_VALUES: usize = 5;
-/// Functions that take more.
 const TAKE_MORE: &[(&str, &[&str])] =
     &[("crates/core/src/batch/retry.rs", &["output"]), ("crates/worker/src/trace.rs", &["end"])];
 

@@ -5,7 +5,6 @@ use std::{fs, path::Path};
 use crate::program::{configure, found, run};
 use serde_json::{Value, json};
 
-/// One a day of a zone.
 fn policy(zone: &str) -> String {
     let caps = r#"[{ name = "day", limit = 1, per = "day" }]"#;
     format!("version = \"1\"\ntimezone = \"{zone}\"\n[default]\ncaps = {caps}\n")
@@ -34,7 +33,6 @@ fn approved(tzdir: &Path, folder: &Path, zone: &str) -> u64 {
     report["policies"][0]["approved"].as_u64().unwrap_or_else(|| panic!("{report}"))
 }
 
-/// What `weir check` reports of the time zones.
 fn checked(tzdir: &Path, folder: &Path) -> Vec<(String, String)> {
     configure(folder, "127.0.0.1:1", "");
     found(folder, &[("TZDIR", tzdir.to_str().unwrap())], "time zones")

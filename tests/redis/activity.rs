@@ -22,7 +22,6 @@ use crate::redis_support::own_keyspace;
 const WINDOW_MS: i64 = 600_000;
 pub(crate) const MEMBER_FOR_MS: i64 = 10_000;
 pub(crate) const MINUTE: Minute = Minute(29_918_880);
-/// The most users that may be active.
 const MOST: u64 = 1_000;
 
 pub(crate) fn log(options: &RedisOptions, opened: &Opened, instance: &str) -> RedisActivityLog {
@@ -74,7 +73,6 @@ impl Instance {
     }
 }
 
-/// A server, its keyspace, and instances on it.
 async fn instances<const N: usize>(names: [&str; N]) -> (RedisServer, Opened, [Instance; N]) {
     let (server, options, opened) = own_keyspace().await;
     let instances = names.map(|name| Instance::new(&options, &opened, name));

@@ -26,12 +26,8 @@ const TOLERANCE: f64 = 0.05;
 const COUNTED: [&str; 5] = ["evalsha", "get", "hmget", "hset", "pexpire"];
 
 fn calls(server: &RedisServer) -> BTreeMap<String, f64> {
-    let info: String = server.query(&["INFO", "commandstats"]).unwrap();
-    let count = |name: &str| {
-        let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
-        line.map_or(0.0, |line| line.split(',').next().unwrap().parse().unwrap())
-    };
-    COUNTED.iter().map(|name| ((*name).to_owned(), count(name))).collect()
+    let calls = server.calls().unwrap();
+    COUNTED.iter().map(|name| ((*name).to_owned(), calls.get(*name).map_or(0.0, |count| *count as f64))).collect()
 }
 
 fn request(number: u32, user: u32) -> AdmitRequest<'static> {

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use crate::redis_support::{DAY_MS, START_MS, opened, options, store};
+use crate::redis_support::{DAY_MS, START_MS, admit, opened, options, store};
 use proptest::{
     prelude::*,
     test_runner::{Config, TestError, TestRunner},
@@ -33,7 +33,7 @@ use weir_core::{
         pack, unpack,
     },
     intent::class::{Campaign, ClassNames, Filter, KindNames, KindTable},
-    ports::{Store, embedded::EmbeddedStore},
+    ports::embedded::EmbeddedStore,
 };
 use weir_redis::RedisStore;
 
@@ -45,14 +45,12 @@ const DECISIONS: usize = 50_000;
 /// A sequence of batches; as JSON, what `tests/regressions/` holds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Case {
-    /// What it is about.
     about: String,
     /// How long sends are remembered.
     retention_ms: i64,
     /// The most entries of a user.
     #[serde(default = "default_max_entries")]
     max_entries: u32,
-    /// The cap sets of all its batches.
     sets: Vec<Vec<CapSpec>>,
     batches: Vec<BatchSpec>,
 }
@@ -175,14 +173,13 @@ struct Model {
     histories: HashMap<UserHash, Vec<u8>>,
     /// Users who were swept: the embedded store, which never does that, may answer them otherwise.
     swept: HashSet<UserHash>,
-    ways: Ways,
 }
 
 /// When each shard's one key was swept last.
 type Marks = HashMap<u16, Time>;
 
 /// How many decisions the script's fast path can take, as far as its header says, and how many need the slow one.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 struct Ways {
     allowed: usize,
     denied: usize,
@@ -191,7 +188,6 @@ struct Ways {
     slow: usize,
     /// Decisions that dropped entries because there were too many.
     dropped: usize,
-    /// Users who were swept.
     swept: usize,
 }
 
@@ -225,7 +221,7 @@ impl Ways {
 }
 
 impl Model {
-    fn admit(&mut self, batch: &AdmitBatch<'_>, layout: Layout, marks: &mut Marks) -> Vec<Answer> {
+    fn admit(&mut self, batch: &AdmitBatch<'_>, layout: Layout, marks: &mut Marks, ways: &mut Ways) -> Vec<Answer> {
         let (now, retention_ms) = (batch.now, self.bounds.retention_ms);
         let since_2020 = now.millis() - EPOCH_MS;
         let block = now.plus(-since_2020.rem_euclid(retention_ms));
@@ -245,8 +241,8 @@ impl Model {
             let mut longer = history.clone();
             let answer = decide(&mut history, send, &sets[request.cap_set], now, self.bounds);
             decide(&mut longer, send, &sets[request.cap_set], now, retention_ms.into());
-            self.ways.dropped += usize::from(longer.len() > history.len());
-            self.ways.count((packed, send), &sets[request.cap_set], (now, retention_ms), answer);
+            ways.dropped += usize::from(longer.len() > history.len());
+            ways.count((packed, send), &sets[request.cap_set], (now, retention_ms), answer);
             let recorded = match answer.verdict {
                 AdmitVerdict::Allowed => true,
                 AdmitVerdict::Replayed => false,
@@ -271,7 +267,6 @@ impl Model {
             let gone = self.histories.extract_if(|user, packed| layout.place(*user).shard == shard && too_old(packed));
             self.swept.extend(gone.map(|(user, _)| user));
         }
-        self.ways.swept = self.swept.len();
         answers
     }
 
@@ -294,21 +289,20 @@ impl Model {
 /// Two lanes' stores on one server and on a cluster, and their marks.
 type OfBounds = ([Vec<RedisStore>; 2], Marks);
 
-/// The stores on Redis, a keyspace for each retention, two lanes each.
+/// The stores on Redis, a keyspace for each retention, two lanes each; and how cases were decided.
 #[derive(Default)]
 struct Stores {
     by_bounds: HashMap<(i64, u32), OfBounds>,
+    ways: Ways,
 }
 
-impl Stores {
-    async fn of(&mut self, bounds: HistoryBounds) -> &mut OfBounds {
-        match self.by_bounds.entry((bounds.retention_ms, bounds.max_entries)) {
-            hash_map::Entry::Occupied(stores) => stores.into_mut(),
-            hash_map::Entry::Vacant(place) => {
-                let single = lanes(&[Stack::shared().redis()], bounds).await;
-                let cluster = lanes(Stack::shared().redis_cluster(), bounds).await;
-                place.insert(([single, cluster], Marks::default()))
-            }
+async fn of_bounds(all: &mut HashMap<(i64, u32), OfBounds>, bounds: HistoryBounds) -> &mut OfBounds {
+    match all.entry((bounds.retention_ms, bounds.max_entries)) {
+        hash_map::Entry::Occupied(stores) => stores.into_mut(),
+        hash_map::Entry::Vacant(place) => {
+            let single = lanes(&[Stack::shared().redis()], bounds).await;
+            let cluster = lanes(Stack::shared().redis_cluster(), bounds).await;
+            place.insert(([single, cluster], Marks::default()))
         }
     }
 }
@@ -326,16 +320,10 @@ async fn lanes<S: AsRef<str>>(urls: &[S], bounds: HistoryBounds) -> Vec<RedisSto
     (0..2).map(|_| store(&options, &opened)).collect()
 }
 
-async fn ask_store<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
-    let mut answers = vec![None; batch.requests.len()];
-    store.admit(batch, &mut answers).await.unwrap();
-    answers.into_iter().map(Option::unwrap).collect()
-}
-
 const EMBEDDED: &str = "the embedded store";
 
 /// Runs a case through all four. The error names the first difference.
-async fn compare(case: &Case, stores: &mut Stores) -> Result<Ways, String> {
+async fn compare(case: &Case, stores: &mut Stores) -> Result<(), String> {
     let users = unique("u");
     let bounds = case.bounds();
     let mut model = Model {
@@ -344,26 +332,26 @@ async fn compare(case: &Case, stores: &mut Stores) -> Result<Ways, String> {
         campaigns: Vec::new(),
         histories: HashMap::new(),
         swept: HashSet::new(),
-        ways: Ways::default(),
     };
     let mut embedded = EmbeddedStore::new(bounds);
-    let ([single, cluster], marks) = stores.of(bounds).await;
+    let ([single, cluster], marks) = of_bounds(&mut stores.by_bounds, bounds).await;
     let layout = single[0].keyspace().meta().layout;
     assert_eq!(layout.buckets, 1, "a call has one key, as the model takes it");
     for (number, batch) in case.run(&users).enumerate() {
         // Those of before the batch: a call decides before it sweeps.
         let swept = model.swept.clone();
-        let expected = model.admit(&batch, layout, marks);
+        let expected = model.admit(&batch, layout, marks, &mut stores.ways);
         let lane = number % 2;
         let others = [
-            (EMBEDDED, ask_store(&mut embedded, &batch).await),
-            ("Redis", ask_store(&mut single[lane], &batch).await),
-            ("the cluster", ask_store(&mut cluster[lane], &batch).await),
+            (EMBEDDED, admit(&mut embedded, &batch).await),
+            ("Redis", admit(&mut single[lane], &batch).await),
+            ("the cluster", admit(&mut cluster[lane], &batch).await),
         ];
-        for (who, answers) in others {
+        for (who, (answers, asked)) in others {
+            asked.unwrap();
             for (place, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
                 let knows = who != EMBEDDED || !swept.contains(&batch.requests[place].user);
-                if knows && answer != expected {
+                if knows && *answer != Some(*expected) {
                     return Err(format!(
                         "batch {number}, ask {place}: {who} says {answer:?}, the reference {expected:?}"
                     ));
@@ -371,7 +359,8 @@ async fn compare(case: &Case, stores: &mut Stores) -> Result<Ways, String> {
             }
         }
     }
-    Ok(model.ways)
+    stores.ways.swept += model.swept.len();
+    Ok(())
 }
 
 fn name(names: &'static [&'static str]) -> impl Strategy<Value = Option<String>> {
@@ -530,23 +519,11 @@ fn compare_random_cases() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let stores = std::cell::RefCell::new(Stores::default());
     let decisions = AtomicUsize::new(0);
-    let ways = std::cell::Cell::new(Ways::default());
     let config = Config { cases: 1, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
     while decisions.load(Relaxed) < DECISIONS {
         let outcome = TestRunner::new(config.clone()).run(&a_case(), |case| {
             decisions.fetch_add(case.decisions(), Relaxed);
-            let compared = runtime.block_on(compare(&case, &mut stores.borrow_mut()));
-            let found = compared.map_err(TestCaseError::fail)?;
-            let Ways { allowed, denied, filtered, slow, dropped, swept } = ways.get();
-            ways.set(Ways {
-                allowed: allowed + found.allowed,
-                denied: denied + found.denied,
-                filtered: filtered + found.filtered,
-                slow: slow + found.slow,
-                dropped: dropped + found.dropped,
-                swept: swept + found.swept,
-            });
-            Ok(())
+            runtime.block_on(compare(&case, &mut stores.borrow_mut())).map_err(TestCaseError::fail)
         });
         match outcome {
             Ok(()) => {}
@@ -559,7 +536,7 @@ fn compare_random_cases() {
             Err(TestError::Abort(reason)) => panic!("{reason}"),
         }
     }
-    let ways = ways.into_inner();
+    let ways = stores.into_inner().ways;
     let least = ways.allowed.min(ways.denied).min(ways.filtered).min(ways.slow);
     assert!(least > DECISIONS / 50, "one of the ways to decide is hardly met: {ways:?}");
     assert!(ways.dropped > DECISIONS / 200, "histories are hardly ever too long: {ways:?}");

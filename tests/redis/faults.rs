@@ -7,16 +7,16 @@ use std::{
 };
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, own_store, patiently, request, sent,
-    server, store, temporary,
+    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, opened, options, own, own_store, patiently,
+    place_of, request, sent, server, shard_of, store, temporary,
 };
 use testkit::{
-    proxy::{Mode, Proxy},
+    proxy::Mode,
     redis::{RedisServer, connect},
     stack::Stack,
 };
 use weir_core::{
-    basis::shard::{IdHash, OriginMark},
+    basis::shard::{IdHash, OriginMark, UserHash},
     history::{
         ENTRY_BYTES, Entry,
         admit::{AdmitRequest, CapQuery},
@@ -38,11 +38,16 @@ fn connection(server: &RedisServer) -> redis::Connection {
 
 /// How many entries lie in the store for a user.
 fn entries(server: &RedisServer, store: &RedisStore, user: &str) -> usize {
-    let place = store.keyspace().meta().layout.place(request(user, 0).user);
-    let key = store.keyspace().bucket_key(place.shard, place.bucket);
-    let bytes: Option<Vec<u8>> =
-        redis::cmd("HGET").arg(key).arg(place.field.to_bytes()).query(&mut connection(server)).unwrap();
+    let (key, field) = place_of(store.keyspace(), UserHash::of(user));
+    let bytes: Option<Vec<u8>> = redis::cmd("HGET").arg(key).arg(field).query(&mut connection(server)).unwrap();
     unpack(&bytes.unwrap_or_default()).unwrap().len()
+}
+
+/// Writes a user's history, by the key that is returned.
+fn write(server: &RedisServer, store: &RedisStore, user: UserHash, history: &[u8]) -> String {
+    let (key, field) = place_of(store.keyspace(), user);
+    redis::cmd("HSET").arg(&key).arg(field).arg(history).query::<()>(&mut connection(server)).unwrap();
+    key
 }
 
 fn users(count: u32) -> Vec<AdmitRequest<'static>> {
@@ -62,9 +67,8 @@ async fn scripts_that_were_flushed_are_loaded_again() {
 #[tokio::test]
 async fn a_reply_that_was_lost_is_asked_for_again_and_nothing_counts_twice() {
     let server = server();
-    let target = server.url().trim_start_matches("redis://").to_owned();
-    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
-    let mut store = fresh_store(&options(&[format!("redis://{}", proxy.address())])).await;
+    let (proxy, options) = behind_proxy(&server.url()).await;
+    let mut store = fresh_store(&options).await;
     admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(3))).await;
     proxy.set(Mode::LoseReply);
     let requests: Vec<AdmitRequest<'_>> = (100..105).map(|number| request("somebody", number)).collect();
@@ -240,14 +244,12 @@ impl Network for SetsMeanwhile {
 #[tokio::test]
 async fn what_may_have_been_recorded_before_its_shard_lost_its_epoch_is_not_taken_for_unrecorded() {
     let server = server();
-    let target = server.url().trim_start_matches("redis://").to_owned();
-    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
+    let (proxy, proxied) = behind_proxy(&server.url()).await;
     let network = Arc::new(SetsMeanwhile { server: server.url(), key: Mutex::new(None) });
-    let proxied = options(&[format!("redis://{}", proxy.address())]);
     let mut store = fresh_store(&RedisOptions { network: Arc::<SetsMeanwhile>::clone(&network), ..proxied }).await;
     let caps = [cap(9, DAY_MS)];
     admit_all(&mut store, &batch(at(0), &caps, vec![request("u", 1)])).await;
-    let epoch_key = store.keyspace().epoch_key(store.keyspace().meta().layout.place(request("u", 1).user).shard);
+    let epoch_key = store.keyspace().epoch_key(shard_of(store.keyspace(), "u"));
     *network.key.lock().unwrap() = Some(epoch_key.clone());
     proxy.set(Mode::LoseReply);
     let asked = batch(at(1), &caps, vec![request("u", 2)]);
@@ -285,10 +287,7 @@ async fn a_history_that_something_else_wrote_holds_up_its_user_only() {
     options.users = 1;
     let mut store = fresh_store(&options).await;
     admit_all(&mut store, &batch(at(0), &[], users(64))).await;
-    let place = store.keyspace().meta().layout.place(request("u-5", 0).user);
-    let key = store.keyspace().bucket_key(place.shard, place.bucket);
-    let mut connection = connection(&server);
-    let _: () = redis::cmd("HSET").arg(&key).arg(place.field.to_bytes()).arg("foreign").query(&mut connection).unwrap();
+    let key = write(&server, &store, UserHash::of("u-5"), b"foreign");
     let (answers, result) = admit(&mut store, &batch(at(0), &[], users(64))).await;
     assert!(temporary(result).contains(&key));
     let open: Vec<usize> = answers.iter().enumerate().filter(|(_, a)| a.is_none()).map(|(place, _)| place).collect();
@@ -300,14 +299,12 @@ async fn keys_outlive_the_history_and_not_for_ever() {
     let (server, mut store) = own_store().await;
     admit_all(&mut store, &batch(at(0), &[], users(20))).await;
     for user in 0..20 {
-        let place = store.keyspace().meta().layout.place(request(&format!("u-{user}"), 0).user);
-        let key = store.keyspace().bucket_key(place.shard, place.bucket);
+        let (key, _) = place_of(store.keyspace(), UserHash::of(&format!("u-{user}")));
         let left: i64 = server.query(&["PTTL", &key]).unwrap();
         assert!((16 * DAY_MS..=17 * DAY_MS).contains(&left), "{left}");
     }
     // The first send in a block of 8 days renews, later ones do not. When a key's blocks begin is its own.
-    let place = store.keyspace().meta().layout.place(request("u-0", 0).user);
-    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let (key, _) = place_of(store.keyspace(), UserHash::of("u-0"));
     let mut renewed_on = Vec::new();
     for day in 1..=16_u32 {
         server.query::<()>(&["PEXPIRE", &key, "1000000"]).unwrap();
@@ -363,12 +360,8 @@ fn give_long_histories(server: &RedisServer, store: &RedisStore, requests: &[Adm
         cost: 1,
     };
     let history = pack(&(0..3000).map(entry).collect::<Vec<_>>());
-    let mut connection = connection(server);
     for request in requests {
-        let place = store.keyspace().meta().layout.place(request.user);
-        let key = store.keyspace().bucket_key(place.shard, place.bucket);
-        let _: () =
-            redis::cmd("HSET").arg(key).arg(place.field.to_bytes()).arg(&history).query(&mut connection).unwrap();
+        write(server, store, request.user, &history);
     }
 }
 

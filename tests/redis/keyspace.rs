@@ -3,18 +3,33 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    admit, at, batch, cap, fatal, fresh_store, opened, options, own, own_keyspace, request, server, store, temporary,
+    admit, at, batch, cap, fatal, fresh_store, opened, options, own, own_keyspace, place_of, request, server, store,
+    temporary,
 };
 use arc_swap::ArcSwap;
 use testkit::{redis::RedisServer, stack::Stack, unique};
-use weir_core::{history::decide::AdmitVerdict, ports::StoreError};
+use weir_core::{
+    history::{admit::AdmitBatch, decide::AdmitVerdict},
+    ports::StoreError,
+};
 use weir_redis::{
-    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Opened, Password, Passwords, RedisOptions, RedisStats,
-    TlsFiles, Tuning, WhenMissing, open,
+    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Opened, Password, Passwords, RedisOptions, TlsFiles, Tuning,
+    WhenMissing, open,
 };
 
-fn single() -> RedisOptions {
-    options(&[Stack::shared().redis()])
+/// Lets the user `weir` in by this password alone.
+fn only(server: &RedisServer, password: &str) {
+    let user = ["ACL", "SETUSER", "weir", "on", "resetpass", &format!(">{password}"), "~*", "&*", "+@all"];
+    server.query::<()>(&user).unwrap();
+}
+
+/// As that user.
+fn as_weir(server: &RedisServer, password: Password) -> RedisOptions {
+    RedisOptions { username: Some("weir".to_owned()), password: Some(password), tries: 2, ..own(server) }
+}
+
+fn one_of(user: &str) -> AdmitBatch<'static> {
+    batch(at(0), &[cap(1, 1000)], vec![request(user, 1)])
 }
 
 #[tokio::test]
@@ -39,9 +54,15 @@ async fn many_first_starts_at_once_agree_on_one_keyspace() {
 }
 
 #[tokio::test]
-async fn a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
+async fn one_who_only_looks_makes_nothing_and_a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
     let server = server();
     let options = own(&server);
+    let look = async || {
+        let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
+        fatal(open(&Arc::new(options.clone()), &Arc::default(), WhenMissing::Refuse, keyspace_seed).await)
+    };
+    assert!(look().await.contains("weir check --create"));
+    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0);
     let made = opened(&options).await.unwrap().keyspace;
     server.query::<()>(&["HSET", made.meta_key(), "state", "creating"]).unwrap();
     for shard in 5..16 {
@@ -49,24 +70,12 @@ async fn a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
     }
     server.query::<()>(&["DEL", made.kinds_key()]).unwrap();
 
-    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
-    let looked = open(&Arc::new(options.clone()), &Arc::default(), WhenMissing::Refuse, keyspace_seed).await;
-    assert!(fatal(looked).contains("not finished"));
+    assert!(look().await.contains("not finished"));
     let again = opened(&options).await.unwrap();
     assert_eq!(again.keyspace.epoch(), made.epoch());
     assert_eq!(again.lost, Vec::<u16>::new());
     let state: String = server.query(&["HGET", made.meta_key(), "state"]).unwrap();
     assert_eq!(state, "ready");
-}
-
-#[tokio::test]
-async fn nothing_is_made_by_one_who_only_looks() {
-    let server = server();
-    let options = Arc::new(own(&server));
-    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
-    let looked = open(&options, &Arc::new(RedisStats::default()), WhenMissing::Refuse, keyspace_seed).await;
-    assert!(fatal(looked).contains("weir check --create"));
-    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0);
 }
 
 #[tokio::test]
@@ -156,39 +165,29 @@ async fn a_password_that_is_made_is_made_anew_for_each_connection() {
         }
     }
     let server = server();
-    let only = |password: &str| {
-        let user = ["ACL", "SETUSER", "weir", "on", "resetpass", &format!(">{password}"), "~*", "&*", "+@all"];
-        server.query::<()>(&user).unwrap();
-    };
     let made = Arc::new(Made(ArcSwap::from_pointee(Ok("first".to_owned()))));
-    only("first");
+    only(&server, "first");
     let by = Password::Made(Arc::clone(&made) as Arc<dyn Passwords>);
-    let options = RedisOptions { username: Some("weir".to_owned()), password: Some(by), tries: 2, ..own(&server) };
-    let mut store = fresh_store(&options).await;
-    let batch_of = |user| batch(at(0), &[cap(1, 1000)], vec![request(user, 1)]);
-    admit(&mut store, &batch_of("a")).await.1.unwrap();
+    let mut store = fresh_store(&as_weir(&server, by)).await;
+    admit(&mut store, &one_of("a")).await.1.unwrap();
 
-    only("second");
+    only(&server, "second");
     server.query::<i64>(&["CLIENT", "KILL", "USER", "weir"]).unwrap();
     made.0.store(Arc::new(Err("the credentials have ended".to_owned())));
-    let said = temporary(admit(&mut store, &batch_of("b")).await.1);
+    let said = temporary(admit(&mut store, &one_of("b")).await.1);
     assert!(said.contains("credentials have ended"), "{said}");
     made.0.store(Arc::new(Ok("second".to_owned())));
-    admit(&mut store, &batch_of("b")).await.1.unwrap();
+    admit(&mut store, &one_of("b")).await.1.unwrap();
 }
 
 /// As managed services do: weir starts, and warns of what it could not look at.
 #[tokio::test]
 async fn where_config_is_refused_weir_starts_and_warns() {
     let server = server();
-    server.query::<()>(&["ACL", "SETUSER", "weir", "on", ">secret", "~*", "&*", "+@all", "-config"]).unwrap();
+    only(&server, "secret");
+    server.query::<()>(&["ACL", "SETUSER", "weir", "-config"]).unwrap();
     for tuning in [Tuning::Advise, Tuning::Set] {
-        let options = RedisOptions {
-            username: Some("weir".to_owned()),
-            password: Some(Password::Given("secret".to_owned())),
-            tuning,
-            ..own(&server)
-        };
+        let options = RedisOptions { tuning, ..as_weir(&server, Password::Given("secret".to_owned())) };
         let found = opened(&options).await.unwrap();
         assert!(
             found.warnings.iter().any(|warning| warning.contains("hash-max-listpack-value")),
@@ -196,7 +195,7 @@ async fn where_config_is_refused_weir_starts_and_warns() {
             found.warnings
         );
         let mut store = store(&options, &found);
-        admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![request("a", 1)])).await.1.unwrap();
+        admit(&mut store, &one_of("a")).await.1.unwrap();
     }
 }
 
@@ -217,36 +216,25 @@ async fn histories_stay_compact_where_tuning_is_allowed_and_else_it_is_said_how(
     let requests = (0..50).map(|number| request("somebody", number)).collect();
     let (answers, _) = admit(&mut store, &batch(at(0), &[cap(99, 1000)], requests)).await;
     assert!(answers.iter().all(|answer| matches!(answer.unwrap().verdict, AdmitVerdict::Allowed)));
-    let place = store.keyspace().meta().layout.place(request("somebody", 0).user);
-    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let (key, _) = place_of(store.keyspace(), request("somebody", 0).user);
     let encoding: String = server.query(&["OBJECT", "ENCODING", &key]).unwrap();
     // Redis 6.2 calls it by its older name.
     assert!(["listpack", "ziplist"].contains(&&*encoding), "{encoding:?}");
 }
 
-/// The rights a worker needs: the line of docs/security.md.
-fn documented_rights() -> Vec<String> {
+/// A user with the rights that a worker needs: the line of docs/security.md.
+pub(crate) fn documented_user(server: &RedisServer) -> RedisOptions {
     let docs = include_str!("../../docs/security.md");
-    let line =
-        docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).expect("the line is there");
-    line.split_whitespace().map(str::to_owned).collect()
+    let line = docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).unwrap();
+    let user = ["ACL", "SETUSER", "weir", "on", ">secret"].into_iter().chain(line.split_whitespace());
+    server.query::<()>(&user.collect::<Vec<_>>()).unwrap();
+    RedisOptions { prefix: "weir".to_owned(), ..as_weir(server, Password::Given("secret".to_owned())) }
 }
 
 #[tokio::test]
 async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
     let server = server();
-    let rights = documented_rights();
-    let line: Vec<&str> =
-        ["ACL", "SETUSER", "weir", "on", ">secret"].into_iter().chain(rights.iter().map(String::as_str)).collect();
-    server.query::<()>(&line).unwrap();
-    let named = RedisOptions {
-        prefix: "weir".to_owned(),
-        username: Some("weir".to_owned()),
-        password: Some(Password::Given("secret".to_owned())),
-        tuning: Tuning::Set,
-        wait_replicas: 0,
-        ..own(&server)
-    };
+    let named = RedisOptions { tuning: Tuning::Set, ..documented_user(&server) };
     let opened_ = opened(&named).await.unwrap();
     assert_eq!(opened_.warnings, Vec::<String>::new());
     let mut store = store(&named, &opened_);
@@ -280,71 +268,50 @@ async fn a_password_that_was_replaced_is_read_for_the_next_connection() {
     let server = server();
     let folder = testkit::folder();
     let file = folder.path().join("password");
-    let set = |password: &str| {
-        let user = ["ACL", "SETUSER", "weir", "on", "resetpass", password, "~*", "&*", "+@all"];
-        server.query::<()>(&user).unwrap();
-    };
     // As a server ends the connection of a token that has expired.
     let drop_connections = || server.query::<i64>(&["CLIENT", "KILL", "USER", "weir"]).unwrap();
     std::fs::write(&file, "first\n").unwrap();
-    set(">first");
-    let options = RedisOptions {
-        username: Some("weir".to_owned()),
-        password: Some(Password::File(file.clone())),
-        tries: 2,
-        ..own(&server)
-    };
-    let mut store = fresh_store(&options).await;
-    let batch_of = |user| batch(at(0), &[cap(1, 1000)], vec![request(user, 1)]);
-    admit(&mut store, &batch_of("a")).await.1.unwrap();
+    only(&server, "first");
+    let mut store = fresh_store(&as_weir(&server, Password::File(file.clone()))).await;
+    admit(&mut store, &one_of("a")).await.1.unwrap();
 
-    set(">second");
+    only(&server, "second");
     assert!(drop_connections() > 0);
     // The server is a moment ahead of the file: that is no end.
-    let said = temporary(admit(&mut store, &batch_of("b")).await.1);
+    let said = temporary(admit(&mut store, &one_of("b")).await.1);
     assert!(!said.contains("first"), "{said}");
     for broken in ["", "\n"] {
         std::fs::write(&file, broken).unwrap();
-        let said = temporary(admit(&mut store, &batch_of("b")).await.1);
+        let said = temporary(admit(&mut store, &one_of("b")).await.1);
         assert!(said.contains("password is empty"), "{said}");
     }
     std::fs::write(&file, "second").unwrap();
-    admit(&mut store, &batch_of("b")).await.1.unwrap();
+    admit(&mut store, &one_of("b")).await.1.unwrap();
 }
 
 #[tokio::test]
-async fn certificates_that_were_replaced_are_read_for_the_next_connection() {
+async fn tls_works_with_the_ca_and_is_refused_without_it_and_files_that_were_replaced_are_read_for_the_next_connection()
+{
     let (server, stranger) =
         (RedisServer::start_tls::<&str>(&[]).unwrap(), RedisServer::start_tls::<&str>(&[]).unwrap());
     let folder = testkit::folder();
     let file = folder.path().join("ca.pem");
     let copy = |of: &RedisServer| std::fs::copy(of.ca_file().unwrap(), &file).unwrap();
     copy(&server);
-    let options =
-        RedisOptions { tls: Some(TlsFiles { ca: Some(file.clone()), client: None }), tries: 2, ..own(&server) };
+    let options = own(&server);
+    assert!(options.tls.is_some(), "{}", server.url());
+    assert!(opened(&options).await.is_err(), "a certificate of an unknown CA was accepted");
+    let options = RedisOptions { tls: Some(TlsFiles { ca: Some(file.clone()), client: None }), tries: 2, ..options };
     let mut store = fresh_store(&options).await;
-    let batch_of = |user| batch(at(0), &[cap(1, 1000)], vec![request(user, 1)]);
-    admit(&mut store, &batch_of("a")).await.1.unwrap();
+    let (answers, result) = admit(&mut store, &one_of("a")).await;
+    result.unwrap();
+    assert!(matches!(answers[0].unwrap().verdict, AdmitVerdict::Allowed));
 
     copy(&stranger);
     assert_ne!(server.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap().trim(), "0");
-    temporary(admit(&mut store, &batch_of("b")).await.1);
+    temporary(admit(&mut store, &one_of("b")).await.1);
     copy(&server);
-    admit(&mut store, &batch_of("b")).await.1.unwrap();
-}
-
-#[tokio::test]
-async fn tls_works_with_the_ca_and_is_refused_without_it() {
-    let server = RedisServer::start_tls::<&str>(&[]).unwrap();
-    let mut options = own(&server);
-    assert!(options.tls.is_some(), "{}", server.url());
-    let stranger = opened(&options).await;
-    assert!(stranger.is_err(), "a certificate of an unknown CA was accepted");
-    options.tls = Some(TlsFiles { ca: Some(server.ca_file().unwrap().to_owned()), client: None });
-    let mut store = fresh_store(&options).await;
-    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![request("somebody", 1)])).await;
-    result.unwrap();
-    assert!(matches!(answers[0].unwrap().verdict, AdmitVerdict::Allowed));
+    admit(&mut store, &one_of("b")).await.1.unwrap();
 }
 
 #[tokio::test]
@@ -383,5 +350,4 @@ fn urls_and_prefixes_that_cannot_be_are_refused() {
         assert!(RedisOptions::check_prefix(prefix).is_err(), "{prefix}");
     }
     RedisOptions::check_prefix("weir-2.prod_a").unwrap();
-    let _ = single();
 }

@@ -23,7 +23,6 @@ fn of_campaign(name: &'static str, number: u32) -> AdmitRequest<'static> {
     request
 }
 
-/// The number that a store knows a campaign by.
 fn number_of(store: &RedisStore, name: &str) -> Option<Campaign> {
     store.numbers(&ClassNames { campaign: Some(name), ..ClassNames::default() }).map(|(_, campaign)| campaign)
 }
@@ -160,7 +159,6 @@ async fn after_a_reconnect_a_table_that_lost_a_number_is_lost_history_until_it_i
     assert!(again.is_ok(), "a worker may start meanwhile");
 }
 
-/// A cap on a channel.
 fn on_channel(limit: u32, channel: &str) -> CapQuery {
     let mut cap = cap(limit, DAY_MS);
     cap.filter = Arc::new(Filter { channels: Some([channel.to_owned()].into()), categories: None });
@@ -173,11 +171,8 @@ fn on(channel: &'static str, number: u32) -> AdmitRequest<'static> {
     request
 }
 
-/// Bytes that the server has sent so far.
 fn sent_bytes(server: &RedisServer) -> u64 {
-    let info: String = server.query(&["INFO", "stats"]).unwrap();
-    let line = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:")).unwrap();
-    line.trim().parse().unwrap()
+    server.figure("stats", "total_net_output_bytes").unwrap()
 }
 
 #[tokio::test]

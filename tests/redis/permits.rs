@@ -112,7 +112,6 @@ async fn what_a_service_has_registered_bounds_the_rate_and_one_permit_a_second_t
     assert_eq!((grant.registered_per_s, grant.timeout_ms), (Some(500), Some(4_000)));
 }
 
-/// What is kept of a delivery.
 fn rates(drain: f64, best: f64) -> KeptRates {
     let rate = |rate| Some(rate).filter(|rate| *rate > 0.0);
     KeptRates { drain_per_s: rate(drain), best_per_s: rate(best) }

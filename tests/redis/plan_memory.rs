@@ -20,8 +20,7 @@ const BATCH: usize = 5000;
 const TOLERANCE: f64 = 0.15;
 
 fn used_memory(redis: &RedisServer) -> f64 {
-    let info: String = redis.query(&["INFO", "memory"]).unwrap();
-    info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap()
+    redis.figure("memory", "used_memory").unwrap() as f64
 }
 
 async fn fill(store: &mut RedisStore, sends: u32) {
@@ -55,8 +54,7 @@ async fn taken(sends: u32) -> f64 {
     drop(store);
     // Its connection's buffers go with it.
     testkit::wait_until(Duration::from_secs(10), "only this question is connected", || {
-        let clients: String = redis.query(&["INFO", "clients"]).unwrap();
-        clients.contains("connected_clients:1\r\n")
+        redis.figure("clients", "connected_clients").unwrap() == 1
     });
     (used_memory(&redis) - empty) / f64::from(USERS)
 }

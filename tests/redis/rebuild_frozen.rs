@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, own, request, server, store};
+use crate::redis_support::{
+    DAY_MS, admit, at, batch, cap, of_another_shard, opened, own, place_of, request, server, shard_of, store,
+};
 use redis::{Pipeline, RedisResult, Value};
 use testkit::{redis::RedisServer, unique};
 use tokio::{sync::Notify, task::JoinHandle};
@@ -31,12 +33,9 @@ use weir_redis::{
 /// How long a run may take, frozen or not.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What runs do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Work {
-    /// Restore lost histories.
     Restore(Scope),
-    /// Make the history of a keyspace in use longer.
     Lengthen,
 }
 
@@ -153,8 +152,7 @@ fn is_over(ended: &Result<(), RebuildError>) -> bool {
 
 /// Loses the history of the user's shard, and the keyspace where all is to be restored.
 fn lose(server: &RedisServer, keyspace: &Keyspace, scope: &Scope) {
-    let place = keyspace.meta().layout.place(UserHash::of("u"));
-    server.query::<()>(&["DEL", &keyspace.epoch_key(place.shard)]).unwrap();
+    server.query::<()>(&["DEL", &keyspace.epoch_key(shard_of(keyspace, "u"))]).unwrap();
     if *scope == Scope::All {
         server.query::<()>(&["DEL", keyspace.meta_key()]).unwrap();
     }
@@ -264,10 +262,8 @@ async fn killed_at(step: usize) -> bool {
     let server = server();
     let options = RedisOptions { shards: 2, users: 48, ..own(&server) };
     let keyspace = opened(&options).await.unwrap().keyspace;
-    let layout = keyspace.meta().layout;
-    let shard = |user: &str| layout.place(UserHash::of(user)).shard;
     // Nothing is put back into the other shard.
-    let idle = (0..).map(|number| format!("v{number}")).find(|user| shard(user) != shard("u")).unwrap();
+    let idle = of_another_shard(&keyspace, "u");
     for user in ["u", &idle] {
         assert_eq!(decided(&options, 3, (user, 9), 0).await, AdmitVerdict::Allowed);
     }
@@ -287,8 +283,7 @@ async fn killed_at(step: usize) -> bool {
     assert_eq!(decided(&longer, 3, ("u", 3), 3000).await, AdmitVerdict::Allowed, "step {step}: the last one that fits");
     assert_ne!(decided(&longer, 3, ("u", 4), 4000).await, AdmitVerdict::Allowed, "step {step}: one was put back");
     for user in ["u", &idle] {
-        let place = layout.place(UserHash::of(user));
-        let left: i64 = server.query(&["PTTL", &keyspace.bucket_key(place.shard, place.bucket)]).unwrap();
+        let left: i64 = server.query(&["PTTL", &place_of(&keyspace, UserHash::of(user)).0]).unwrap();
         assert!(left > 2 * longer.history_ms, "step {step}: the key of {user} expires in {left} ms");
     }
     true

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::keyspace::documented_user;
 use crate::redis_support::{
-    DAY_MS, admit, at, batch, cap, fatal, opened, options, own, own_keyspace, request, server, store,
+    DAY_MS, admit, at, batch, cap, fatal, of_another_shard, opened, options, own_keyspace, request, server, shard_of,
+    store,
 };
 use testkit::{stack::Stack, unique};
 use weir_core::{
@@ -23,7 +25,7 @@ use weir_core::{
     ports::{StoreError, TakeBack},
 };
 use weir_redis::{
-    KeyspaceSeed, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
+    KeyspaceSeed, Opened, RedisOptions, RedisRefunds, RedisStats,
     rebuild::{Beginning, Rebuild, RebuildError, Scope, begin},
 };
 
@@ -115,8 +117,8 @@ async fn many_refunds_of_one_batch_are_taken_in_their_order() {
 #[tokio::test]
 async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
     let (server, options, opened) = own_keyspace().await;
-    let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
-    let other = (0..).map(|user| format!("v{user}")).find(|user| shard(user) != shard("u")).unwrap();
+    let shard = |user: &str| shard_of(&opened.keyspace, user);
+    let other = of_another_shard(&opened.keyspace, "u");
     assert_eq!(verdict(&options, &opened, &other, 1, 0).await, AdmitVerdict::Allowed);
     server.query::<()>(&["DEL", &opened.keyspace.epoch_key(shard("u"))]).unwrap();
     let mut refunds = refunds(&options, &opened);
@@ -132,11 +134,9 @@ async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
 #[tokio::test]
 async fn behind_a_refund_that_waits_all_of_its_shard_wait_until_they_are_taken_again() {
     let (server, options, opened) = own_keyspace().await;
-    let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
-    let user = |is_beside: bool| {
-        (0..).map(|user| format!("v{user}")).find(|user| (shard(user) == shard("u")) == is_beside).unwrap()
-    };
-    let (beside, elsewhere) = (user(true), user(false));
+    let shard = |user: &str| shard_of(&opened.keyspace, user);
+    let beside = (0..).map(|user| format!("v{user}")).find(|user| shard(user) == shard("u")).unwrap();
+    let elsewhere = of_another_shard(&opened.keyspace, "u");
     for user in ["u", &beside, &elsewhere] {
         assert_eq!(verdict(&options, &opened, user, 1, 0).await, AdmitVerdict::Allowed);
     }
@@ -206,23 +206,13 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
 #[tokio::test]
 async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild() {
     let server = server();
-    let docs = include_str!("../../docs/security.md");
-    let line = docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).unwrap();
-    let mut rights = vec!["ACL", "SETUSER", "weir", "on", ">secret"];
-    rights.extend(line.split_whitespace());
-    server.query::<()>(&rights).unwrap();
-    let named = RedisOptions {
-        prefix: "weir".to_owned(),
-        username: Some("weir".to_owned()),
-        password: Some(Password::Given("secret".to_owned())),
-        ..own(&server)
-    };
+    let named = documented_user(&server);
     let opened = opened(&named).await.unwrap();
     assert_eq!(verdict(&named, &opened, "u", 1, 0).await, AdmitVerdict::Allowed);
     assert_eq!(take(&mut refunds(&named, &opened), &[refund("u", 1, None, 0)]).await, [TakenBack]);
 
     assert!(begun(&named, &Scope::All).await.is_err(), "del is not among them");
-    assert!(docs.contains("ACL SETUSER weir +del"));
+    assert!(include_str!("../../docs/security.md").contains("ACL SETUSER weir +del"));
     server.query::<()>(&["ACL", "SETUSER", "weir", "+del"]).unwrap();
     server.query::<()>(&["DEL", "weir:{weir}:rebuilding"]).unwrap();
     let mut rebuild = begun(&named, &Scope::All).await.unwrap();

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use testkit::{redis::RedisServer, unique};
+use testkit::{proxy::Proxy, redis::RedisServer, unique};
 use weir_core::{
     basis::{
         shard::{IdHash, OriginMark, UserHash},
@@ -19,12 +19,11 @@ use weir_core::{
     ports::{Store, StoreError},
 };
 use weir_redis::{
-    KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open, rebuild::RebuildError,
+    Keyspace, KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open, rebuild::RebuildError,
 };
 
 /// 2026-11-20T00:00:00Z.
 pub const START_MS: i64 = 1_795_132_800_000;
-/// One day.
 pub const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// How long [`patiently`] waits before it asks again.
@@ -61,7 +60,6 @@ pub async fn opened(options: &RedisOptions) -> Result<Opened, StoreError> {
     open(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), WhenMissing::Create, keyspace_seed).await
 }
 
-/// A keyspace on a server of one's own.
 pub async fn own_keyspace() -> (RedisServer, RedisOptions, Opened) {
     let server = server();
     let options = own(&server);
@@ -69,7 +67,6 @@ pub async fn own_keyspace() -> (RedisServer, RedisOptions, Opened) {
     (server, options, opened)
 }
 
-/// A lane's store.
 pub fn store(options: &RedisOptions, opened: &Opened) -> RedisStore {
     RedisStore::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened)
 }
@@ -79,17 +76,38 @@ pub async fn fresh_store(options: &RedisOptions) -> RedisStore {
     store(options, &opened(options).await.unwrap())
 }
 
-/// A store on a server of one's own.
 pub async fn own_store() -> (RedisServer, RedisStore) {
     let server = server();
     let store = fresh_store(&own(&server)).await;
     (server, store)
 }
 
-/// Two lanes' stores of one keyspace.
 pub async fn two_stores(options: &RedisOptions) -> (RedisStore, RedisStore) {
     let opened = opened(options).await.unwrap();
     (store(options, &opened), store(options, &opened))
+}
+
+/// A proxy before a server, and options for a keyspace behind it.
+pub async fn behind_proxy(url: &str) -> (Proxy, RedisOptions) {
+    let target = url.trim_start_matches("redis://").to_owned();
+    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
+    let options = options(&[format!("redis://{}", proxy.address())]);
+    (proxy, options)
+}
+
+/// Where a user's history is: key and field.
+pub fn place_of(keyspace: &Keyspace, user: UserHash) -> (String, Vec<u8>) {
+    let place = keyspace.meta().layout.place(user);
+    (keyspace.bucket_key(place.shard, place.bucket), place.field.to_bytes())
+}
+
+pub fn shard_of(keyspace: &Keyspace, user: &str) -> u16 {
+    keyspace.meta().layout.place(UserHash::of(user)).shard
+}
+
+/// A user whose shard is another one.
+pub fn of_another_shard(keyspace: &Keyspace, user: &str) -> String {
+    (0..).map(|other| format!("v{other}")).find(|other| shard_of(keyspace, other) != shard_of(keyspace, user)).unwrap()
 }
 
 /// A sliding cap on everything.
@@ -110,7 +128,6 @@ pub fn request(user: &str, number: u32) -> AdmitRequest<'static> {
     }
 }
 
-/// A batch under one set of caps.
 pub fn batch<'a>(now: Time, caps: &[CapQuery], requests: Vec<AdmitRequest<'a>>) -> AdmitBatch<'a> {
     AdmitBatch { now, cap_sets: vec![caps.to_vec()], requests }
 }

@@ -5,7 +5,7 @@ use testkit::{kafka::Record, process::Exit, wait_until};
 
 use crate::{
     page,
-    stage::{EntryPoint, REDIS_PASSWORD, STAGE, publish, says, works},
+    stage::{EntryPoint, REDIS_PASSWORD, STAGE, lines, publish, says, works},
     support::{
         DEADLINE, Scene, ends,
         http::{metric, wait_ready},
@@ -17,15 +17,14 @@ use crate::{
 /// A scene with refunds; its worker has the rights of the page.
 fn scene(name: &str, user: &'static str) -> Scene {
     let mut scene = STAGE.scene(name, EntryPoint::Mutual(user));
-    scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
-    scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
-    STAGE.grant(user, &[STAGE.lines("kafka run", &scene), STAGE.lines("kafka refunds", &scene)].concat());
+    scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 1);
+    STAGE.grant(user, &[lines("kafka run", &scene), lines("kafka refunds", &scene)].concat());
     scene
 }
 
 /// The scene as another user with a part of a block's rights.
 fn as_user(scene: &mut Scene, user: &'static str, blocks: &[&str], without: &str) {
-    let lines = blocks.iter().flat_map(|block| STAGE.lines(block, scene));
+    let lines = blocks.iter().flat_map(|block| lines(block, scene));
     let lines: Vec<String> = lines.filter(|line| without.is_empty() || !line.contains(without)).collect();
     STAGE.grant(user, &lines);
     scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__PROPERTIES"));
@@ -63,14 +62,9 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
 fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
     let mut scene = STAGE.scene("deliveries", EntryPoint::Mutual("deliveries"));
     scene.defer(1);
-    for (topic, variable) in [
-        ("delivery-reports", "WEIR__KAFKA__DELIVERY_REPORTS"),
-        ("retries", "WEIR__KAFKA__RETRIES"),
-        ("undelivered", "WEIR__KAFKA__UNDELIVERED"),
-    ] {
-        scene.kafka.create_topic(&scene.topic(topic), 1).unwrap();
-        scene.set(variable, scene.topic(topic));
-    }
+    scene.set_topic("WEIR__KAFKA__DELIVERY_REPORTS", "delivery-reports", 1);
+    scene.set_topic("WEIR__KAFKA__RETRIES", "retries", 1);
+    scene.set_topic("WEIR__KAFKA__UNDELIVERED", "undelivered", 1);
     as_user(&mut scene, "deliveries", &["kafka run", "kafka deferred", "kafka delivery reports", "kafka retries"], "");
     let report = r#"{"intent_id":"i","user_id":1,"outcome":"permanent"}"#;
     scene.kafka.publish(&scene.topic("delivery-reports"), [report, "no report"].map(Record::keyless)).unwrap();
@@ -88,8 +82,7 @@ fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
 #[test]
 fn activity_is_read_with_exactly_the_documented_rights() {
     let mut scene = STAGE.scene("activity", EntryPoint::Mutual("activity"));
-    scene.kafka.create_topic(&scene.topic("activity"), 1).unwrap();
-    scene.set("WEIR__KAFKA__ACTIVITY", scene.topic("activity"));
+    scene.set_topic("WEIR__KAFKA__ACTIVITY", "activity", 1);
     as_user(&mut scene, "activity", &["kafka run", "kafka activity"], "");
     scene.kafka.publish(&scene.topic("activity"), [r#"{"user_id":1}"#, "no report"].map(Record::keyless)).unwrap();
     let mut worker = scene.ready("i");
@@ -100,9 +93,17 @@ fn activity_is_read_with_exactly_the_documented_rights() {
 }
 
 #[test]
-fn a_rebuild_works_with_exactly_the_documented_rights_and_each_is_named_where_it_is_missing() {
+fn a_simulation_of_topics_and_a_rebuild_work_with_exactly_the_documented_rights_and_each_is_named_where_it_is_missing()
+{
     let mut scene = scene("rebuild", "rebuild-worker");
     works(&scene);
+    let policy = scene.path("policy.toml").display().to_string();
+    let simulate = ["policy", "simulate", "--policy", &policy, "--intents", "topic", "--output", "json"];
+    as_user(&mut scene, "simulate", &["kafka simulate"], "");
+    let (exit, said) = says(&scene, &[], &simulate);
+    assert_eq!(exit, Exit::Code(0), "{said}");
+    assert!(said.contains("\"records\": 10") && !said.contains("WARN"), "{said}");
+
     let rebuild = ["rebuild", "--all", "--settle", "0s", "--output", "json"];
     as_user(&mut scene, "rebuild", &["kafka rebuild"], "");
     let (exit, said) = says(&scene, &[], &rebuild);
@@ -114,29 +115,15 @@ fn a_rebuild_works_with_exactly_the_documented_rights_and_each_is_named_where_it
     assert_eq!(exit, Exit::Code(0), "{said}");
     assert!(said.contains("\"unreadable\": 0") && !said.contains("WARN"), "{said}");
 
-    for (user, topic) in [("rebuild-no-approved", "approved"), ("rebuild-no-refunds", "refunds")] {
+    for (user, block, command, topic) in [
+        ("simulate-no-intents", "kafka simulate", &simulate[..], "intents"),
+        ("simulate-no-approved", "kafka simulate", &simulate, "approved"),
+        ("rebuild-no-approved", "kafka rebuild", &rebuild, "approved"),
+        ("rebuild-no-refunds", "kafka rebuild", &rebuild, "refunds"),
+    ] {
         let topic = scene.topic(topic);
-        as_user(&mut scene, user, &["kafka rebuild"], &topic);
-        let (exit, said) = says(&scene, &[], &rebuild);
-        assert_eq!(exit, Exit::Code(1), "{user}: {said}");
-        assert!(said.contains(&format!("grant READ on the topic {topic}")), "{user}: {said}");
-    }
-}
-
-#[test]
-fn a_simulation_of_topics_works_with_exactly_the_documented_rights_and_each_is_named_where_it_is_missing() {
-    let mut scene = scene("simulate", "simulate-worker");
-    works(&scene);
-    let policy = scene.path("policy.toml").display().to_string();
-    let simulate = ["policy", "simulate", "--policy", &policy, "--intents", "topic", "--output", "json"];
-    as_user(&mut scene, "simulate", &["kafka simulate"], "");
-    let (exit, said) = says(&scene, &[], &simulate);
-    assert_eq!(exit, Exit::Code(0), "{said}");
-    assert!(said.contains("\"records\": 10") && !said.contains("WARN"), "{said}");
-    for (user, topic) in [("simulate-no-intents", "intents"), ("simulate-no-approved", "approved")] {
-        let topic = scene.topic(topic);
-        as_user(&mut scene, user, &["kafka simulate"], &topic);
-        let (exit, said) = says(&scene, &[], &simulate);
+        as_user(&mut scene, user, &[block], &topic);
+        let (exit, said) = says(&scene, &[], command);
         assert_eq!(exit, Exit::Code(1), "{user}: {said}");
         assert!(said.contains(&format!("grant READ on the topic {topic}")), "{user}: {said}");
     }

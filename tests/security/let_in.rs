@@ -1,17 +1,17 @@
 //! Access by TLS, password or certificate, and the error without it.
 
-use testkit::{clock::MovedClock, process::Exit};
+use testkit::{clock::ProcessClock, process::Exit};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
 use crate::{
-    stage::{EntryPoint, KAFKA_PASSWORD, STAGE, USER, check, works},
+    stage::{EntryPoint, KAFKA_PASSWORD, STAGE, USER, check, lines, works},
     support::{DEADLINE, Scene, http::metric, outcome::intent},
 };
 
 fn scene_with(name: &str, entry_point: EntryPoint, user: &'static str) -> Scene {
     let scene = STAGE.scene(name, entry_point);
-    STAGE.grant(user, &STAGE.lines("kafka run", &scene));
+    STAGE.grant(user, &lines("kafka run", &scene));
     scene
 }
 
@@ -19,7 +19,7 @@ fn scene_with(name: &str, entry_point: EntryPoint, user: &'static str) -> Scene 
 fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
     let mut scene = scene_with("scram", EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), USER);
     works(&scene);
-    STAGE.grant(USER, &STAGE.lines("kafka check", &scene));
+    STAGE.grant(USER, &lines("kafka check", &scene));
     for mechanism in ["SCRAM-SHA-512", "SCRAM-SHA-256"] {
         scene.set("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", mechanism);
         let (exit, said) = check(&scene, &[], &[]);
@@ -38,9 +38,8 @@ fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
 fn with_exactly_the_documented_rights_intents_are_deferred_and_come_back() {
     let mut scene = STAGE.scene("defers", EntryPoint::Mutual("defers"));
     scene.defer(1);
-    STAGE.grant("defers", &["kafka run", "kafka deferred"].map(|block| STAGE.lines(block, &scene)).concat());
-    let moved = MovedClock::build().unwrap();
-    let clock = moved.clock(0).unwrap();
+    STAGE.grant("defers", &["kafka run", "kafka deferred"].map(|block| lines(block, &scene)).concat());
+    let clock = ProcessClock::ahead(0).unwrap();
     let worker = scene.worker_by("i", &clock, &[]);
     // Due at the next full minute, or the one behind it.
     let soon_ms = SystemClock.now().millis() + 30_000;
@@ -65,7 +64,7 @@ fn by_a_certificate_the_worker_works_with_exactly_the_documented_rights() {
 fn at_least_once_takes_no_transactional_id_and_no_right_on_the_cluster() {
     let mut scene = STAGE.scene("at-least", EntryPoint::Mutual("at-least"));
     scene.delivery = "at_least_once";
-    let lines = STAGE.lines("kafka run", &scene);
+    let lines = lines("kafka run", &scene);
     let lines: Vec<String> = lines.into_iter().filter(|line| !line.contains("--transactional-id")).collect();
     STAGE.grant("at-least", &lines);
     works(&scene);

@@ -27,7 +27,6 @@ pub fn block_lines(name: &str) -> Vec<&'static str> {
     block(name).lines().filter_map(|line| line.strip_prefix("acl ")).collect()
 }
 
-/// The rights that these lines grant.
 pub fn grants(lines: &[String]) -> Vec<Grant> {
     lines.iter().map(|line| Grant::parse(line).unwrap()).collect()
 }

@@ -78,7 +78,6 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The files of a client.
 fn files(password: &str, authorities: &[&Authority], identity: &Identity, key: &Path) -> [(&'static str, String); 4] {
     let authorities: String = authorities.iter().map(|authority| text(&authority.ca_file())).collect();
     [
@@ -152,8 +151,7 @@ impl Ground {
                 ("WEIR__KAFKA__PROPERTIES__SSL_KEY_LOCATION", self.volume.path("tls.key")),
             ],
         );
-        scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
-        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+        scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 1);
         scene.defer(1);
         self.grant(&scene, &["kafka run", "kafka refunds", "kafka deferred"]);
         scene
@@ -212,7 +210,6 @@ fn says(worker: &Worker, words: &str) -> usize {
     worker.log().matches(words).count()
 }
 
-/// Waits until more intents are decided.
 fn wait_progress(scene: &Scene) {
     let before = scene.done();
     wait_until(DEADLINE, "intents are decided", || scene.done() > before + 50);

@@ -3,7 +3,7 @@
 use testkit::{process::Exit, wait_until, worker::Worker};
 
 use crate::{
-    stage::{EntryPoint, STAGE, check, publish},
+    stage::{EntryPoint, STAGE, check, lines, publish},
     support::{DEADLINE, POLICY, Scene, ends},
 };
 
@@ -68,7 +68,7 @@ fn lacking(scene: &mut Scene, case: &Case) -> Worker {
         let line = line.replace(&format!("--group {}", scene.name), &format!("--group {group}"));
         line.replace(&format!("{}/i/", scene.name), &format!("{group}/i/"))
     };
-    let lines = STAGE.lines("kafka run", scene).into_iter().map(own);
+    let lines = lines("kafka run", scene).into_iter().map(own);
     let kept = lines.filter(|line| !line.contains(&case.without)).chain(case.with.clone());
     STAGE.grant(case.user, &kept.collect::<Vec<_>>());
     scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
@@ -95,16 +95,16 @@ fn each_right_that_is_missing_ends_the_worker_with_an_error_that_names_it() {
 #[test]
 fn check_finds_each_right_that_a_worker_would_lack_and_says_which_one_it_lacks_itself() {
     let mut scene = STAGE.scene("checker", EntryPoint::Mutual("checker"));
-    STAGE.grant("checker", &STAGE.lines("kafka run", &scene));
+    STAGE.grant("checker", &lines("kafka run", &scene));
     let (exit, said) = check(&scene, &[], &["--create"]);
     assert_eq!(exit, Exit::Code(0), "{said}");
     assert!(said.contains(&format!("DESCRIBE_CONFIGS on the topic {}", scene.topic("intents"))), "{said}");
     assert!(said.contains("a transaction can be opened"), "{said}");
 
     // Everything but the transactional ids: only opening a transaction shows it.
-    let run = STAGE.lines("kafka run", &scene);
+    let run = lines("kafka run", &scene);
     let kept: Vec<String> = run.iter().filter(|line| !line.contains("--transactional-id")).cloned().collect();
-    STAGE.grant("check-no-transaction", &[kept, STAGE.lines("kafka check", &scene)].concat());
+    STAGE.grant("check-no-transaction", &[kept, lines("kafka check", &scene)].concat());
     scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
     STAGE.come_by(&mut scene, EntryPoint::Mutual("check-no-transaction"));
     let (exit, said) = check(&scene, &[], &[]);
@@ -124,7 +124,7 @@ fn check_finds_the_rights_that_routes_and_lanes_of_waiting_intents_lack() {
     let group = format!("{}-hedwig", scene.name);
     scene.write_policy(&format!("{POLICY}\n[[routes]]\nname = \"email\"\nconsumer_group = \"{group}\"\nrate = 5\n"));
     scene.wait_for_routes(&["email"]);
-    let of = |block| STAGE.lines(block, &scene);
+    let of = |block| lines(block, &scene);
     let all = [of("kafka run"), of("kafka check"), of("kafka waiting")].concat();
     let lacks = [format!("--transactional-id {}-waiting-", scene.name), format!("--group {group}")];
     let is_kept = |line: &&String| !lacks.iter().any(|right| line.contains(right));

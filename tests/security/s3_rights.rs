@@ -3,7 +3,7 @@
 use testkit::{process::Exit, wait_until};
 
 use crate::{
-    stage::{EntryPoint, S3_BUILDER, S3_KEY, S3_PREFIX, S3_SECRET, STAGE, check, says},
+    stage::{EntryPoint, S3_BUILDER, S3_KEY, S3_PREFIX, S3_SECRET, STAGE, check, lines, says},
     support::{DEADLINE, POLICY, Scene},
 };
 
@@ -63,7 +63,7 @@ fn the_authority_is_taken_from_the_argument_and_no_other_is_trusted() {
 #[test]
 fn keys_and_an_authority_that_were_replaced_are_used_without_a_restart() {
     let mut scene = STAGE.scene("s3-replaced", EntryPoint::Mutual("s3-replaced"));
-    STAGE.grant("s3-replaced", &STAGE.lines("kafka run", &scene));
+    STAGE.grant("s3-replaced", &lines("kafka run", &scene));
     let (keys, ca) = (scene.path("aws-credentials"), scene.path("s3-ca.pem"));
     let write_keys = |secret: &str| {
         std::fs::write(&keys, format!("[default]\naws_access_key_id = {S3_KEY}\naws_secret_access_key = {secret}\n"))
@@ -101,7 +101,7 @@ fn keys_and_an_authority_that_were_replaced_are_used_without_a_restart() {
 fn a_key_with_a_passphrase_lets_in_who_has_it() {
     const PASSPHRASE: &str = "MARKED-passphrase";
     let mut scene = STAGE.scene("passphrase", EntryPoint::Mutual("passphrase"));
-    STAGE.grant("passphrase", &[STAGE.lines("kafka run", &scene), STAGE.lines("kafka check", &scene)].concat());
+    STAGE.grant("passphrase", &[lines("kafka run", &scene), lines("kafka check", &scene)].concat());
     let key = STAGE.authority.client("passphrase").unwrap();
     // The certificate was recreated with the key.
     STAGE.come_by(&mut scene, EntryPoint::Mutual("passphrase"));
@@ -121,7 +121,6 @@ fn a_key_with_a_passphrase_lets_in_who_has_it() {
     }
 }
 
-/// Where the scene's key is.
 fn key_of(scene: &Scene) -> String {
     let found = scene.env.iter().rev().find(|(name, _)| *name == "WEIR__KAFKA__PROPERTIES__SSL_KEY_LOCATION");
     found.unwrap().1.clone()

@@ -3,7 +3,7 @@
 use testkit::{process::Exit, wait_until, worker::Worker};
 
 use crate::{
-    stage::{EntryPoint, KAFKA_PASSWORD, REDIS_PASSWORD, S3_SECRET, STAGE, USER, check, works},
+    stage::{EntryPoint, KAFKA_PASSWORD, REDIS_PASSWORD, S3_SECRET, STAGE, USER, check, lines, works},
     support::{DEADLINE, Scene, http::get, weir},
 };
 
@@ -19,7 +19,7 @@ fn scene(name: &str) -> Scene {
     let mut scene = STAGE.scene(name, EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD));
     scene.set("WEIR__HTTP__TOKEN", TOKEN);
     scene.set("WEIR__LOG__LEVEL", "trace");
-    STAGE.grant(USER, &STAGE.lines("kafka run", &scene));
+    STAGE.grant(USER, &lines("kafka run", &scene));
     scene
 }
 

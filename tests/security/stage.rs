@@ -27,7 +27,6 @@ pub const S3_SECRET: &str = "MARKED-s3-secret-key";
 pub const S3_KEY: &str = "WEIRWORKER";
 /// The builder of segments.
 pub const S3_BUILDER: &str = "WEIRBUILDER";
-/// The SCRAM user.
 pub const USER: &str = SCRAM_USER.0;
 /// The worker's readable prefix in the bucket.
 pub const S3_PREFIX: &str = "weir/";
@@ -126,7 +125,6 @@ impl Stage {
         scene.set("WEIR__REDIS__KEY_FILE", identity.key.display().to_string());
     }
 
-    /// `ACL SETUSER`.
     pub fn redis_acl(&self, user: &str, words: &[String]) {
         let mut command = vec!["acl", "setuser", user];
         command.extend(words.iter().map(String::as_str));
@@ -149,11 +147,6 @@ impl Stage {
         scene.set("WEIR__S3__CA_FILE", self.authority.ca_file().display().to_string());
         scene.set("AWS_ACCESS_KEY_ID", S3_KEY);
         scene.set("AWS_SECRET_ACCESS_KEY", S3_SECRET);
-    }
-
-    /// The page's lines of a block for this scene and its instance `i`.
-    pub fn lines(&self, block: &str, scene: &Scene) -> Vec<String> {
-        lines(block, scene)
     }
 
     /// Grants lines to a user, and waits until the broker applies them.

@@ -71,7 +71,6 @@ impl Tokens for Unsigned {
     }
 }
 
-/// Has none to give.
 #[derive(Debug)]
 struct Ended;
 
@@ -106,7 +105,6 @@ async fn made(options: &KafkaOptions) {
     new_topics::create(options, (&topics, Holds::Configured), how).await.unwrap();
 }
 
-/// Reads until a record is there.
 async fn read_one(source: &mut KafkaSource) {
     let since = Instant::now();
     let mut trouble = None;
@@ -125,7 +123,6 @@ async fn read_one(source: &mut KafkaSource) {
     }
 }
 
-/// Why a client is not let in.
 fn reason(options: &KafkaOptions) -> String {
     topics::look(options).map(drop).unwrap_err().to_string()
 }

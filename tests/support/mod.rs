@@ -20,7 +20,7 @@ use testkit::{
     redis::RedisServer,
     scratch::Scratch,
     stack::{Stack, is_shared},
-    unique, wait_for, wait_until_every,
+    unique, wait_for, wait_until, wait_until_every,
     worker::Worker,
 };
 use weir_core::ports::Clock as _;
@@ -69,7 +69,6 @@ pub fn weir() -> &'static Path {
 /// How long anything may take here; the machines are small.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// How long the deletion of a scene's topics may take.
 const DELETE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Deletes all topics of a scene at its end from a Kafka that serves other tests after this process.
@@ -113,7 +112,6 @@ pub fn keep(rules: &[(&str, fn())]) {
     assert!(broken.is_empty(), "{} of {} rules are broken: {broken:#?}", broken.len(), rules.len());
 }
 
-/// The topics of a scene.
 pub const TOPICS: [&str; 4] = ["intents", "approved", "suppressed", "dead"];
 
 /// The topics of a wheel, and how many partitions each has for a share.
@@ -150,6 +148,17 @@ pub fn succeed(command: &mut Command) -> Output {
     let output = output(command).unwrap();
     assert!(output.status.success(), "{}", said(&output));
     output
+}
+
+/// Fails unless a value is as a schema of the repository says.
+#[track_caller]
+pub fn is_by_schema(schema: impl AsRef<Path>, value: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(schema);
+    let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let schema = serde_json::from_slice(&text).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let problems: Vec<String> = schema.iter_errors(value).map(|problem| problem.to_string()).collect();
+    assert!(problems.is_empty(), "{problems:?}: {value}");
 }
 
 /// All that a command has printed.
@@ -405,6 +414,12 @@ drain = "0s"
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// Writes a policy of this version, and waits until the worker has taken it up.
+    pub fn change_policy(&self, worker: &Worker, version: &str, policy: &str) {
+        self.write_policy(policy);
+        http::wait_version(worker, "policy", version);
+    }
+
     pub fn worker(&self, instance: &str) -> Worker {
         self.worker_with(instance, &[])
     }
@@ -451,15 +466,31 @@ drain = "0s"
         self.wait_until_drained_or(|| assert_eq!(worker.exit(), None, "the worker ended"));
     }
 
-    pub fn wait_until_drained_or(&self, mut meanwhile: impl FnMut()) {
-        let topic = self.topic("intents");
+    pub fn wait_until_drained_or(&self, meanwhile: impl FnMut()) {
+        self.wait_read_or(&self.name, &self.topic("intents"), meanwhile);
+    }
+
+    /// Waits until a group has committed the end that every partition of a topic has now.
+    pub fn wait_read(&self, group: &str, topic: &str) {
+        self.wait_read_or(group, topic, || {});
+    }
+
+    fn wait_read_or(&self, group: &str, topic: &str, mut meanwhile: impl FnMut()) {
         // While brokers are broken on purpose there may be no answer.
-        let ends = wait_for(DEADLINE, || self.kafka.end_offsets(&topic).ok()).expect("the ends of the intents");
-        wait_until_every(SLOW_INTERVAL, DEADLINE, "all intents are decided", || {
+        let ends = wait_for(DEADLINE, || self.kafka.end_offsets(topic).ok()).expect("the ends of the topic");
+        wait_until_every(SLOW_INTERVAL, DEADLINE, &format!("all of {topic} is read"), || {
             meanwhile();
             // The group has no coordinator before its first member asks for one.
-            let Ok(committed) = self.kafka.committed(&self.name, &topic) else { return false };
+            let Ok(committed) = self.kafka.committed(group, topic) else { return false };
             ends.iter().zip(&committed).all(|(end, done)| *end == 0 || done.is_some_and(|done| done >= *end))
+        });
+    }
+
+    /// Waits until what a group has committed are the ends of a topic, also of partitions that have never had anything.
+    pub fn wait_at_end(&self, group: &str, topic: &str) {
+        wait_until(DEADLINE, &format!("the ends of {topic} are committed"), || {
+            let ends: Vec<Option<i64>> = self.kafka.end_offsets(topic).unwrap().into_iter().map(Some).collect();
+            self.kafka.committed(group, topic).is_ok_and(|committed| committed == ends)
         });
     }
 
@@ -469,7 +500,6 @@ drain = "0s"
         committed.into_iter().flatten().sum()
     }
 
-    /// Whether a transaction with records of this topic is open.
     pub fn is_open(&self, which: &str) -> bool {
         self.open(which).unwrap()
     }
@@ -513,6 +543,11 @@ drain = "0s"
             assert!(all.insert(id.clone(), decision).is_none(), "intent {id} has two records");
         }
         all
+    }
+
+    /// How many intents were approved whose ids begin so.
+    pub fn approved(&self, begin: &str) -> usize {
+        self.decisions().iter().filter(|(id, decision)| id.starts_with(begin) && decision.approved()).count()
     }
 
     /// All decisions with their intents' ids, however many an id has.
@@ -569,6 +604,12 @@ impl Decision {
     pub fn reason(&self) -> &str {
         self.envelope.as_ref().map_or("approved", |envelope| envelope["reason"].as_str().unwrap())
     }
+}
+
+/// Nothing but one paragraph, that begins with the program's name.
+#[track_caller]
+pub fn is_a_paragraph(err: &str) {
+    assert!(err.starts_with("weir: ") && !err.trim().contains("\n\n"), "{err}");
 }
 
 /// Fails unless the text has each of these parts.

@@ -49,8 +49,12 @@ impl Sent {
     }
 
     pub fn segment(&self) -> Option<&'static str> {
-        SEGMENTS.iter().find(|(_, users)| users.contains(&self.user)).map(|(name, _)| *name)
+        segment_of(self.user)
     }
+}
+
+pub fn segment_of(user: u64) -> Option<&'static str> {
+    SEGMENTS.iter().find(|(_, users)| users.contains(&user)).map(|(name, _)| *name)
 }
 
 #[derive(Debug)]
@@ -107,6 +111,32 @@ impl Cap {
             Window::Day => ((entry_ms + ZONE_MS).div_euclid(DAY_MS) + 1) * DAY_MS - ZONE_MS,
         }
     }
+}
+
+/// How a cap should stand: its name, limit, what is used, and when the next intent fits.
+pub type Standing = (String, u64, u64, i64);
+
+/// How the caps of a user should stand after these sends that count, none of which is later. Where a cap counts each campaign by itself, the
+/// fullest one's use, and when an intent of any fits.
+pub fn standing(user: u64, sent: &[(i64, Sent)], now_ms: i64) -> Vec<Standing> {
+    let one = |cap: Cap| {
+        let (mut most, mut next_ms) = (0, now_ms);
+        for campaign in sent.iter().map(|(_, sent)| &sent.campaign).chain([&None]) {
+            let counts =
+                |(_, sent): &&(i64, Sent)| cap.speaks_of(sent) && (!cap.each_campaign || sent.campaign == *campaign);
+            let counted = sent.iter().filter(counts).map(|(at_ms, sent)| (cap.freed_ms(*at_ms), sent.cost));
+            let counted: Vec<(i64, u64)> = counted.collect();
+            let used_at = |at_ms: i64| -> u64 {
+                counted.iter().filter(|(freed_ms, _)| *freed_ms > at_ms).map(|(_, cost)| cost).sum()
+            };
+            most = most.max(used_at(now_ms));
+            let moments = counted.iter().map(|(freed_ms, _)| *freed_ms).chain([now_ms]);
+            let fits_ms = moments.filter(|at_ms| *at_ms >= now_ms && used_at(*at_ms) < cap.limit).min();
+            next_ms = next_ms.max(fits_ms.unwrap());
+        }
+        (cap.name.to_owned(), cap.limit, most, next_ms)
+    };
+    caps(segment_of(user)).into_iter().map(one).collect()
 }
 
 /// The model's verdict: approved, or the denying cap with its use and the time at which it frees.

@@ -7,12 +7,10 @@ use testkit::kafka::{Consumed, Record};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::{Scene, approval, header};
+use super::{Decision, Scene, approval, header};
 
-/// The header that names a case.
 pub const CASE: &str = "case";
 
-/// A record of a case.
 pub fn case(name: &str, record: Record) -> Record {
     record.header(CASE, name)
 }
@@ -34,7 +32,6 @@ pub fn cases(records: &[Consumed]) -> BTreeSet<String> {
     cases
 }
 
-/// The output topic of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutcomeKind {
     Approved,
@@ -42,7 +39,6 @@ pub enum OutcomeKind {
     Dead,
 }
 
-/// A record and its outcome.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub kind: OutcomeKind,
@@ -51,14 +47,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The decision on a suppressed intent.
     #[track_caller]
     pub fn envelope(&self) -> Value {
         assert_eq!(self.kind, OutcomeKind::Suppressed, "{:?}", self.record);
         serde_json::from_slice(self.record.value.as_deref().unwrap()).unwrap()
     }
 
-    /// The decision on an approved intent.
     #[track_caller]
     pub fn approval(&self) -> Value {
         assert_eq!(self.kind, OutcomeKind::Approved, "{:?}", self.record);
@@ -114,7 +108,6 @@ pub fn zone_of_noon() -> String {
     format!("Etc/GMT{:+}", hour - 12)
 }
 
-/// The outcomes of all cases, by name.
 #[derive(Debug)]
 pub struct Outcomes(BTreeMap<String, Outcome>);
 
@@ -135,6 +128,26 @@ impl Outcomes {
 }
 
 impl Scene {
+    /// Publishes an intent for each of these users, whose id is the wave and the user; `more` are further fields.
+    pub fn publish_wave(&self, wave: &str, users: impl IntoIterator<Item = impl std::fmt::Display>, more: &Value) {
+        self.publish(users.into_iter().map(|user| intent(&format!("{wave} {user}"), user, more.clone())));
+    }
+
+    /// By case, `approved` or for which reason it was suppressed; fails where a case has two such records. Others name no case.
+    pub fn reasons(&self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        for topic in ["approved", "suppressed"] {
+            for record in self.slim_output(topic) {
+                let Some(case) = header(&record, CASE) else { continue };
+                let decided =
+                    if topic == "approved" { Decision::approval(record) } else { Decision::suppression(record) };
+                let before = all.insert(case.clone(), decided.1.reason().to_owned());
+                assert_eq!(before, None, "{case} has two records");
+            }
+        }
+        all
+    }
+
     /// The outcomes of all published records; fails unless each has exactly one.
     pub fn outcomes(&self) -> Outcomes {
         let named = |record: Consumed| (header(&record, CASE).expect("every record names its case"), record);

@@ -60,7 +60,6 @@ fn wait_throttling(worker: &Worker) {
     wait_until(DEADLINE, "it throttles", || metric(worker, "weir_pressure_throttling", "") == Some(1.0));
 }
 
-/// Reports users over HTTP.
 fn post(worker: &Worker, body: &Value) {
     assert_eq!(send(worker, "POST", "/v1/activity", body).0, 200);
 }

@@ -14,20 +14,14 @@ use crate::{
     deferral::Lapse,
     support::{
         DEADLINE, Decision, Scene, approval,
-        http::{get_json, metric, wait_ready, wait_version, wait_whole},
+        http::{get_json, metric, wait_ready, wait_whole},
         outcome::{intent, time_ms, zone_of_noon},
         stop, unlimited,
     },
 };
 
-/// Records that are published at a time.
-const PUBLISHED: usize = 20_000;
-
 fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
-    let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, more.clone());
-    for from in (0..count).step_by(PUBLISHED) {
-        scene.publish((from..count.min(from + PUBLISHED)).map(one));
-    }
+    scene.publish_wave(name, 10_000..10_000 + count, more);
 }
 
 /// How many were decided for each reason, of those whose id begins so.
@@ -165,7 +159,6 @@ fn the_tokens_of_intents_that_caps_deny_are_spent_by_others_also_of_the_same_bat
     assert!(pushes["cap"] >= 4_000, "many were denied by the cap: {pushes:?}");
 }
 
-/// How many users have a history.
 pub(super) fn histories(redis: &RedisServer, scene: &Scene) -> usize {
     let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:[0-9]*", scene.name)]).unwrap();
     let fields = |key: &String| redis.query::<Vec<Vec<u8>>>(&["HKEYS", key]).unwrap();
@@ -182,7 +175,7 @@ pub(super) fn budget_key(redis: &RedisServer, scene: &Scene) -> String {
 
 /// How many are approved, and how much of the budget `all` is used.
 fn spent(redis: &RedisServer, scene: &Scene) -> (usize, usize) {
-    let approved = scene.decisions().values().filter(|decision| decision.approved()).count();
+    let approved = scene.approved("");
     (approved, redis.query(&["HGET", &budget_key(redis, scene), "t"]).unwrap())
 }
 
@@ -321,8 +314,7 @@ fn a_budget_of_each_campaign_counts_costs_and_in_shadow_mode_a_spent_one_is_repo
     publish(&scene, "none", 60, &json!({"channel": "email", "cost": 3}));
     scene.drain(&mut worker);
     let all = "[[budgets]]\nname = \"all\"\nlimit = 10\ntotal = true\n";
-    scene.write_policy(&format!("shadow = true\n{}", unlimited(2, all)));
-    wait_version(&worker, "policy", "2");
+    scene.change_policy(&worker, "2", &format!("shadow = true\n{}", unlimited(2, all)));
     publish(&scene, "shadow", 50, &json!({}));
     scene.drain(&mut worker);
     let decisions = scene.decisions();

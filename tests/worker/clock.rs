@@ -8,20 +8,13 @@ use crate::support::{
     http::{get, metric, send, wait_ready},
     model, said, workload,
 };
-use testkit::{
-    clock::{MovedClock, ProcessClock},
-    process::output,
-    redis::RedisServer,
-    wait_until,
-    worker::Worker,
-};
+use testkit::{clock::ProcessClock, process::output, redis::RedisServer, wait_until, worker::Worker};
 
 const HOUR_S: i64 = 3_600;
 const EIGHT_DAYS_S: i64 = 8 * 24 * HOUR_S;
 /// How the reason begins, wherever it is reported.
 const WRONG: &str = "this machine's clock shows";
 
-/// A Redis of its own, and a scene on it.
 struct Stage {
     redis: RedisServer,
     scene: Scene,
@@ -37,7 +30,6 @@ impl Stage {
         self.scene.worker_by("only", clock, &[])
     }
 
-    /// All that Redis holds.
     fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let keys: Vec<String> = self.redis.query(&["KEYS", "*"]).unwrap();
         keys.into_iter().map(|key| (key.clone(), self.redis.query(&["DUMP", &key]).unwrap())).collect()
@@ -57,15 +49,14 @@ fn wait_refusing(worker: &Worker) {
     assert_eq!(metric(worker, "weir_clock_wrong", ""), Some(1.0));
 }
 
-/// The answer to an intent.
 fn decide(worker: &Worker, query: &str) -> (u16, String) {
     send(worker, "POST", &format!("/v1/decisions{query}"), &serde_json::json!({"id": "by-http", "user_id": 1}))
 }
 
 #[test]
 fn a_clock_eight_days_ahead_decides_and_erases_nothing_and_continues_when_it_is_right() {
-    let moved = MovedClock::build().unwrap();
-    let (clock, stage) = (moved.clock(0).unwrap(), Stage::new("clock-ahead", RedisServer::start::<&str>(&[]).unwrap()));
+    let (clock, stage) =
+        (ProcessClock::ahead(0).unwrap(), Stage::new("clock-ahead", RedisServer::start::<&str>(&[]).unwrap()));
     let intents = workload::intents(800, 20);
     let (before, while_wrong) = intents.split_at(400);
     let mut worker = stage.worker(&clock);
@@ -104,15 +95,14 @@ fn a_clock_eight_days_ahead_decides_and_erases_nothing_and_continues_when_it_is_
 
 #[test]
 fn commands_report_a_wrong_clock_and_rebuild_does_not_begin() {
-    let moved = MovedClock::build().unwrap();
-    let right = moved.clock(0).unwrap();
+    let right = ProcessClock::ahead(0).unwrap();
     let stage = Stage::new("clock-commands", RedisServer::start::<&str>(&[]).unwrap());
     let mut worker = stage.worker(&right);
     stage.scene.publish(workload::records(&workload::intents(200, 21)));
     stage.scene.drain(&mut worker);
     let contents = stage.contents();
     for (ahead_s, way) in [(EIGHT_DAYS_S, "8days ahead of"), (-HOUR_S, "1h behind"), (4 * 60, "")] {
-        let clock = moved.clock(ahead_s).unwrap();
+        let clock = ProcessClock::ahead(ahead_s).unwrap();
         let wrong = !way.is_empty();
         let checked = stage.command(&clock, &["check"]);
         let expected = format!("ERROR    clock: this machine's clock is {way} that of Redis node 127.0.0.1:");
@@ -132,9 +122,8 @@ fn commands_report_a_wrong_clock_and_rebuild_does_not_begin() {
 
 #[test]
 fn a_broker_whose_records_are_from_the_future_is_reported() {
-    let moved = MovedClock::build().unwrap();
     // Redis has the worker's wrong clock: only the broker contradicts it.
-    let clock = moved.clock(-HOUR_S).unwrap();
+    let clock = ProcessClock::ahead(-HOUR_S).unwrap();
     for (kind, contradicts) in [("LogAppendTime", true), ("CreateTime", false)] {
         let stage = Stage::new("clock-broker", RedisServer::start_by(&clock).unwrap());
         let topic = stage.scene.topic("intents");

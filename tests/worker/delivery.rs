@@ -132,7 +132,6 @@ fn all_approved(scene: &Scene, intents: usize) -> Vec<Consumed> {
     approved
 }
 
-/// How many are approved, and how many are suppressed.
 fn outputs(scene: &Scene) -> [usize; 2] {
     ["approved", "suppressed"].map(|topic| scene.count(topic))
 }
@@ -173,13 +172,11 @@ fn looking(scene: &Scene, instance: &str) -> Worker {
     worker
 }
 
-/// Waits until the worker is ready and has looked at its route.
 fn wait_looked(worker: &Worker) {
     wait_ready(worker);
     wait_members(worker, 1);
 }
 
-/// Waits until so many workers share the route.
 fn wait_members(worker: &Worker, count: u64) {
     wait_until(DEADLINE, "the route has been looked at", || route(worker)["members"].as_u64() >= Some(count));
 }

@@ -8,7 +8,6 @@ use testkit::{kafka::Publisher, wait_until, worker::Worker};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-/// Publishes intents whose timestamp is so many seconds ago.
 fn publish(scene: &Scene, wave: &str, intents: usize, seconds_ago: i64) {
     let at = SystemClock.now().millis() - seconds_ago * 1000;
     let one = |number: usize| intent(&format!("{wave} {number}"), format!("user-{number}"), json!({})).timestamp_ms(at);
@@ -45,14 +44,9 @@ fn the_time_from_record_to_decision_and_commit_and_the_lag_in_seconds_are_measur
     wait_until(DEADLINE, "nothing waits", || lag(&worker) == Some(0.0));
 }
 
-/// Waits until the group has committed all that there is, to the last offset, and no lag is left.
 fn wait_without_lag(scene: &Scene, worker: &Worker) {
-    let topic = scene.topic("intents");
     // A transaction's end is in its partitions a moment after the publisher hears that it has ended.
-    wait_until(DEADLINE, "the ends are committed", || {
-        let ends: Vec<Option<i64>> = scene.kafka.end_offsets(&topic).unwrap().into_iter().map(Some).collect();
-        scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == ends)
-    });
+    scene.wait_at_end(&scene.name, &scene.topic("intents"));
     wait_until(DEADLINE, "no lag is left", || metric(worker, "weir_lag_records", "") == Some(0.0));
 }
 
@@ -135,11 +129,26 @@ fn beside_a_partition_that_is_never_idle_ends_are_committed_and_an_open_transact
     busy.finish().unwrap();
 }
 
+fn is_described(worker: &Worker) {
+    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    assert_eq!(metric(worker, "weir_build_info", &version), Some(1.0));
+    let started = sum(worker, "process_start_time_seconds");
+    let now = SystemClock.now().millis() as f64 / 1000.0;
+    assert!((now - DEADLINE.as_secs_f64()..=now + 1.0).contains(&started), "{started}");
+    assert!((0.01..DEADLINE.as_secs_f64()).contains(&sum(worker, "process_cpu_seconds_total")));
+    let (resident, whole) = (sum(worker, "process_resident_memory_bytes"), sum(worker, "process_virtual_memory_bytes"));
+    assert!(1e6 < resident && resident < whole, "{resident} {whole}");
+    assert!(sum(worker, "process_threads") > 3.0);
+    let (open, most) = (sum(worker, "process_open_fds"), sum(worker, "process_max_fds"));
+    assert!(3.0 < open && open < most, "{open} {most}");
+}
+
 /// Seconds in the place of milliseconds, and the year 1 for a time that is not set.
 #[test]
-fn times_that_hardly_anybody_means_are_counted_and_told_of_once() {
+fn times_that_hardly_anybody_means_are_counted_and_told_of_once_and_the_process_and_its_build_are_described() {
     let scene = Scene::new("early-times", 1, POLICY);
     let mut worker = scene.ready("early");
+    is_described(&worker);
     let mut counted = 0.0;
     for wave in ["first", "second"] {
         let one = |name: &str, at: Value| intent(&format!("{wave} {name}"), 3_500, json!({"expires_at": at}));
@@ -155,23 +164,4 @@ fn times_that_hardly_anybody_means_are_counted_and_told_of_once() {
     }
     let log = worker.log();
     assert_eq!(log.matches("before 1971").count(), 1, "{log}");
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn the_process_and_its_build_are_described() {
-    let scene = Scene::new("process", 1, POLICY);
-    let worker = scene.ready("process");
-    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
-    assert_eq!(metric(&worker, "weir_build_info", &version), Some(1.0));
-    let started = sum(&worker, "process_start_time_seconds");
-    let now = SystemClock.now().millis() as f64 / 1000.0;
-    assert!((now - DEADLINE.as_secs_f64()..=now + 1.0).contains(&started), "{started}");
-    assert!((0.01..DEADLINE.as_secs_f64()).contains(&sum(&worker, "process_cpu_seconds_total")));
-    let (resident, whole) =
-        (sum(&worker, "process_resident_memory_bytes"), sum(&worker, "process_virtual_memory_bytes"));
-    assert!(1e6 < resident && resident < whole, "{resident} {whole}");
-    assert!(sum(&worker, "process_threads") > 3.0);
-    let (open, most) = (sum(&worker, "process_open_fds"), sum(&worker, "process_max_fds"));
-    assert!(3.0 < open && open < most, "{open} {most}");
 }

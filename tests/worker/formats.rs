@@ -11,7 +11,7 @@ use std::{
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 use testkit::{
-    kafka::{Consumed, Record},
+    kafka::Record,
     process::output_given,
     registry::{PASSWORD, Registry, USER},
     tls::Authority,
@@ -21,8 +21,10 @@ use testkit::{
 
 use super::formats_written::{ID_AND_USER, schema_of, written};
 use crate::support::{
-    DEADLINE, POLICY, Scene, header,
+    DEADLINE, POLICY, Scene,
     http::{get, metric, wait_ready},
+    is_by_schema,
+    outcome::{Outcome, OutcomeKind},
 };
 
 /// Where the intents of these tests have what is not at its usual place.
@@ -30,7 +32,6 @@ const FIELDS: &str = "[intent.fields]\nid = \"/intent/id\"\nchannel = \"/intent/
 /// Long before any of these tests.
 const PAST_MS: i64 = 1_600_000_000_000;
 
-/// A registry, and a scene whose intents are written by its schemas.
 struct Framed {
     scene: Scene,
     registry: Registry,
@@ -39,7 +40,6 @@ struct Framed {
     writer: Writer,
 }
 
-/// Who writes the intents.
 #[derive(Debug, Clone, Copy)]
 enum Writer {
     /// These tests, byte by byte.
@@ -70,7 +70,6 @@ impl Framed {
         Self { scene, registry, authority, format, writer }
     }
 
-    /// Publishes intents.
     fn publish(&self, intents: &[Value]) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut program = match self.writer {
@@ -105,19 +104,9 @@ impl Framed {
         self.scene.publish(intents.iter().map(record));
     }
 
-    /// Values as they were published, by the case that their header names.
-    fn published(&self) -> BTreeMap<String, Vec<u8>> {
-        by_case(self.scene.output("intents"))
-    }
-
-    /// Publishes a value by hand.
     fn publish_raw(&self, case: &str, value: impl AsRef<[u8]>) {
         self.scene.publish([Record::new("raw", value).header("case", case)]);
     }
-}
-
-fn by_case(records: Vec<Consumed>) -> BTreeMap<String, Vec<u8>> {
-    records.into_iter().map(|record| (header(&record, "case").unwrap(), record.value.clone().unwrap())).collect()
 }
 
 fn intent(id: &str, user_id: u64, more: &Value) -> Value {
@@ -129,28 +118,11 @@ fn intent(id: &str, user_id: u64, more: &Value) -> Value {
     intent
 }
 
-/// What suppressed envelopes say, by intent: reason, and the intent as it was embedded.
-fn suppressed(scene: &Scene) -> BTreeMap<String, (String, Value)> {
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/decision.schema.json");
-    let schema = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
-    let schema = jsonschema::validator_for(&schema).unwrap();
-    let records = scene.output("suppressed").into_iter().map(|record| {
-        let envelope: Value = serde_json::from_slice(&record.value.unwrap()).unwrap();
-        assert!(schema.is_valid(&envelope), "{envelope}");
-        let text = |name: &str| envelope[name].as_str().unwrap().to_owned();
-        (text("intent_id"), (text("reason"), envelope))
-    });
-    records.collect()
-}
-
-/// The reason of each dead letter, by case, with its value.
-fn dead(scene: &Scene) -> BTreeMap<String, (String, Vec<u8>)> {
-    let records = scene.output("dead").into_iter();
-    let letter = |record: Consumed| {
-        let reason = header(&record, "weir-reason").unwrap();
-        (header(&record, "case").unwrap(), (reason, record.value.unwrap()))
-    };
-    records.map(letter).collect()
+/// The envelope of a suppressed intent, which is as its schema says.
+fn envelope(outcome: &Outcome) -> Value {
+    let envelope = outcome.envelope();
+    is_by_schema("schemas/decision.schema.json", &envelope);
+    envelope
 }
 
 /// Intents of a serializer and records by hand, decided; what is the same in all formats is checked.
@@ -167,43 +139,33 @@ fn decided(framed: &Framed, raw: &[(&str, Vec<u8>, &str)]) {
     }
     let _worker = scene.drained("weir-0");
 
-    let published = framed.published();
-    let approved = by_case(scene.output("approved"));
-    let expected = ["bypass", "cap-0", "cap-1", "staff"];
-    assert_eq!(approved.keys().map(String::as_str).collect::<Vec<_>>(), expected);
-    for (case, value) in &approved {
-        assert_eq!(value, &published[case], "{case}: approved bytes are those that were published");
-    }
-    let suppressed = suppressed(scene);
-    let reasons: Vec<(&str, &str)> =
-        suppressed.iter().map(|(id, (reason, _))| (id.as_str(), reason.as_str())).collect();
-    assert_eq!(reasons, [("cap-2", "cap"), ("late", "expired")]);
-    for (id, (_, envelope)) in &suppressed {
-        let value = &published[id];
+    let outcomes = scene.outcomes();
+    let others = [("cap-2", "cap daily 2/2"), ("late", "expired")].map(|(case, verdict)| (case, verdict.to_owned()));
+    let approved = ["bypass", "cap-0", "cap-1", "staff"].map(|case| (case, "approved".to_owned()));
+    let dead = raw.iter().map(|(case, _, why)| (*case, format!("dead {why}")));
+    let expected: BTreeMap<&str, String> = dead.chain(others).chain(approved).collect();
+    let verdicts: BTreeMap<&str, String> =
+        outcomes.all().map(|(case, found)| (case.as_str(), found.verdict())).collect();
+    assert_eq!(verdicts, expected);
+    for (case, outcome) in outcomes.all() {
+        let value = outcome.input.value.as_ref().unwrap();
+        if outcome.kind != OutcomeKind::Suppressed {
+            assert_eq!(outcome.record.value.as_ref(), Some(value), "{case}: bytes are those that were published");
+            continue;
+        }
+        let envelope = envelope(outcome);
         if framed.format == "json_schema" {
             let of_value: Value = serde_json::from_slice(&value[5..]).unwrap();
-            assert_eq!((&envelope["intent"], envelope.get("intent_base64")), (&of_value, None), "{id}");
+            assert_eq!((&envelope["intent"], envelope.get("intent_base64")), (&of_value, None), "{case}");
         } else {
             let embedded = BASE64_STANDARD.decode(envelope["intent_base64"].as_str().unwrap()).unwrap();
-            assert_eq!((&embedded, envelope.get("intent")), (value, None), "{id}");
+            assert_eq!((&embedded, envelope.get("intent")), (value, None), "{case}");
         }
-    }
-    let dead = dead(scene);
-    let reasons: BTreeMap<&str, &str> =
-        dead.iter().map(|(case, (reason, _))| (case.as_str(), reason.as_str())).collect();
-    assert_eq!(reasons, raw.iter().map(|(case, _, reason)| (*case, *reason)).collect());
-    for (case, (_, value)) in &dead {
-        assert_eq!(value, &published[case], "{case}: a dead letter has the value");
     }
 }
 
 fn framed(id: u32, content: &[u8]) -> Vec<u8> {
     [&[0], id.to_be_bytes().as_slice(), content].concat()
-}
-
-/// The intent ids of a worker's outputs.
-fn cases(scene: &Scene, which: &str) -> Vec<String> {
-    by_case(scene.output(which)).into_keys().collect()
 }
 
 fn avro_by(writer: Writer) {
@@ -305,10 +267,10 @@ fn intents_wait_for_a_registry_that_does_not_answer() {
     });
     let (_, status) = get(&worker, "/v1/status");
     assert!(status.contains("the schema registry, asked for /schemas/ids/1: it answers 503"), "{status}");
-    assert_eq!((scene.done(), cases(scene, "approved")), (0, Vec::new()), "nothing is decided");
+    assert_eq!((scene.done(), scene.count("approved")), (0, 0), "nothing is decided");
     avro.registry.set_failing(false);
     scene.wait_until_drained();
-    assert_eq!((cases(scene, "approved"), cases(scene, "dead")), (vec!["i-1".to_owned()], Vec::new()));
+    assert_eq!(scene.outcomes().of("i-1").verdict(), "approved");
     wait_ready(&worker);
     let (_, status) = get(&worker, "/v1/status");
     assert!(!status.contains("the schema registry"), "{status}");
@@ -355,11 +317,10 @@ fn a_password_and_an_authority_that_were_replaced_are_used_without_a_restart() {
     });
     std::fs::copy(other.ca_file(), &ca).unwrap();
     avro.scene.wait_until_drained();
-    assert_eq!(cases(&avro.scene, "dead"), Vec::<String>::new());
-    assert_eq!([cases(&avro.scene, "approved"), cases(&avro.scene, "suppressed")].concat().len(), 3);
+    let outcomes = avro.scene.outcomes();
+    assert!(["a", "b", "c"].iter().all(|case| outcomes.of(case).kind != OutcomeKind::Dead), "{outcomes:?}");
 }
 
-/// A scene of Avro whose schema 7 is in a file.
 fn of_file(name: &str) -> Scene {
     let mut scene = Scene::new(name, 2, POLICY);
     let schema: PathBuf = scene.path("intent.avsc");
@@ -382,10 +343,11 @@ fn a_schema_in_a_file_needs_no_registry() {
     ]);
     let mut worker: Worker = scene.worker("weir-0");
     scene.drain(&mut worker);
-    assert_eq!(
-        by_case(scene.output("approved")),
-        [("a".to_owned(), value(b'a')), ("b".to_owned(), value(b'b'))].into()
-    );
-    assert_eq!(suppressed(&scene)["c"].0, "cap");
-    assert_eq!(dead(&scene)["unknown"].0, "unknown_schema");
+    let outcomes = scene.outcomes();
+    for (case, id) in [("a", b'a'), ("b", b'b')] {
+        assert_eq!(outcomes.of(case).verdict(), "approved");
+        assert_eq!(outcomes.of(case).record.value, Some(value(id)));
+    }
+    assert_eq!(envelope(outcomes.of("c"))["reason"], "cap");
+    assert_eq!(outcomes.of("unknown").verdict(), "dead unknown_schema");
 }

@@ -32,7 +32,6 @@ message Intent {
   google.protobuf.Timestamp expires_at = 5;
 }"#;
 
-/// The schema of the intents of a format, as a registry takes it.
 pub fn schema_of(format: &str) -> Value {
     match format {
         "avro" => json!({"schema": AVRO}),
@@ -41,7 +40,6 @@ pub fn schema_of(format: &str) -> Value {
     }
 }
 
-/// An intent without its frame.
 pub fn written(format: &str, intent: &Value) -> Vec<u8> {
     match format {
         "avro" => avro(intent),

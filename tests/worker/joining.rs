@@ -15,7 +15,7 @@ fn failure(scene: &Scene, env: &[(&str, &str)]) -> String {
 
 /// As in <https://github.com/dpkp/kafka-python/issues/837> and <https://github.com/zendesk/ruby-kafka/issues/186>.
 #[test]
-fn a_session_that_the_brokers_do_not_allow_ends_the_worker() {
+fn a_session_that_the_brokers_do_not_allow_and_a_group_of_another_application_end_the_worker() {
     let scene = Scene::new("session", 1, POLICY);
     // The tests' brokers allow half a second to 30 minutes.
     for (session_ms, poll_ms) in [("499", "300000"), ("1800001", "1800001")] {
@@ -25,11 +25,7 @@ fn a_session_that_the_brokers_do_not_allow_ends_the_worker() {
         let words = [scene.name.as_str(), "session.timeout.ms", "[kafka.properties]", "group.min.session.timeout.ms"];
         contains_all(&said, &words);
     }
-}
 
-#[test]
-fn a_group_of_another_application_ends_the_worker() {
-    let scene = Scene::new("taken", 1, POLICY);
     let mut config = scene.kafka.config();
     config.set("group.id", &scene.name).set("partition.assignment.strategy", "roundrobin");
     let other: BoundedConsumer = config.create().unwrap();

@@ -107,35 +107,27 @@ fn a_record_whose_output_cannot_be_written_is_a_dead_letter_without_its_value_an
 }
 
 #[test]
-fn a_record_over_the_producers_own_limit_is_a_dead_letter_and_not_the_end() {
-    let scene = Scene::new("own-limit", 1, POLICY);
+fn a_record_over_the_producers_own_limit_or_a_topics_that_is_lowered_while_weir_runs_is_a_dead_letter_and_not_the_end()
+{
+    let scene = Scene::new("lowered", 1, POLICY);
     scene.publish([
-        Record::new("5001", intent("large", 5001, 400_000)).header("case", "large"),
+        Record::new("5001", intent("own", 5001, 400_000)).header("case", "own"),
         Record::new("5001", intent("behind", 5001, 0)),
         // Not JSON, and its dead letter does not fit either.
         Record::new("5002", "?".repeat(400_000)).header("case", "invalid"),
     ]);
     let mut worker = scene.worker_with("only", &[("WEIR__KAFKA__PROPERTIES__MESSAGE_MAX_BYTES", "300000")]);
     scene.drain(&mut worker);
-    for case in ["large", "invalid"] {
-        assert_too_large(&scene, &dead(&scene, case), case);
-    }
     assert_eq!(approved(&scene), ["behind"]);
-}
-
-#[test]
-fn a_limit_that_is_lowered_while_weir_runs_makes_dead_letters_and_stops_nothing() {
-    let scene = Scene::new("lowered", 1, POLICY);
-    let mut worker = scene.worker("only");
-    scene.publish([Record::new("5001", intent("before", 5001, 0))]);
-    scene.drain(&mut worker);
     scene.kafka.configure_topic(&scene.topic("approved"), &[("max.message.bytes", "60000")]).unwrap();
     // Many small ones are one batch of more than the limit, too.
     scene.publish([Record::new("5002", intent("large", 5002, 100_000)).header("case", "large")]);
     scene.publish((0..40).map(|number| Record::new("k", intent(&format!("s-{number}"), 6000 + number, 5_000))));
     scene.drain(&mut worker);
-    assert_too_large(&scene, &dead(&scene, "large"), "large");
-    assert_eq!(scene.count("dead"), 1);
+    for case in ["own", "invalid", "large"] {
+        assert_too_large(&scene, &dead(&scene, case), case);
+    }
+    assert_eq!(scene.count("dead"), 3);
     assert_eq!(approved(&scene).len(), 41);
 }
 

@@ -25,7 +25,6 @@ fn publish<'i>(scene: &Scene, ids: impl IntoIterator<Item = &'i str>) {
     scene.publish(ids.into_iter().enumerate().map(record));
 }
 
-/// Lets a worker decide all, and ends it.
 fn decided(scene: &Scene) {
     let mut worker = scene.drained("only");
     stop(&mut worker);
@@ -56,7 +55,6 @@ fn assert_all(scene: &Scene, ids: &[&str], expected: &[&str]) {
 const OLD: [&str; 6] = ["a-1", "a-2", "a-3", "a-4", "a-5", "a-6"];
 const NEW: [&str; 4] = ["b-1", "b-2", "b-3", "b-4"];
 
-/// The ids of [`OLD`] and [`NEW`].
 fn all_ids() -> impl Iterator<Item = &'static str> {
     OLD.into_iter().chain(NEW)
 }
@@ -163,28 +161,25 @@ fn a_start_at_the_end_is_committed_before_anything_is_read_and_a_crash_skips_not
     decided(&scene);
     assert_all(&scene, &OLD, &[]);
     assert_all(&scene, &NEW, &["approved"]);
+
+    // Where retention has deleted the committed offset, what is left is decided.
+    publish(&scene, ADDED);
+    scene.kafka.delete_records(&scene.topic("intents"), 0, 7).unwrap();
+    decided(&scene);
+    let (deleted, left): (Vec<&str>, Vec<&str>) = ADDED.iter().partition(|id| ["n-1", "n-3"].contains(id));
+    assert_all(&scene, &deleted, &[]);
+    assert_all(&scene, &left, &["approved"]);
 }
 
-/// A scene whose group starts at the ends of its partitions.
 fn scene_from_latest(name: &str, partitions: i32) -> Scene {
     let mut scene = Scene::new(name, partitions, POLICY);
     scene.set("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest");
     scene
 }
 
-/// Waits until the group has committed the end of every partition.
-fn wait_started(scene: &Scene) {
-    let topic = scene.topic("intents");
-    let ends: Vec<Option<i64>> = scene.kafka.end_offsets(&topic).unwrap().into_iter().map(Some).collect();
-    wait_until(DEADLINE, "all partitions have started", || {
-        scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == ends)
-    });
-}
-
-/// A worker whose group has started.
 fn started(scene: &Scene) -> Worker {
     let worker = scene.ready("only");
-    wait_started(scene);
+    scene.wait_at_end(&scene.name, &scene.topic("intents"));
     worker
 }
 
@@ -225,7 +220,7 @@ fn at_a_first_start_of_many_lanes_none_takes_a_partition_for_an_added_one() {
     publish(&scene, OLD);
     let mut workers = ["one", "other"].map(|instance| scene.worker(instance));
     workers.iter().for_each(wait_ready);
-    wait_started(&scene);
+    scene.wait_at_end(&scene.name, &scene.topic("intents"));
     publish(&scene, NEW);
     scene.wait_until_drained();
     for worker in &mut workers {
@@ -262,17 +257,6 @@ fn an_added_partition_starts_while_an_open_transaction_has_the_offset_of_another
     }
     assert_all(&scene, &NEW, &["approved"]);
     assert_all(&scene, &OLD, &[]);
-}
-
-#[test]
-fn where_retention_has_deleted_the_committed_offset_what_is_left_is_decided_also_with_latest() {
-    let scene = scene_from_latest("latest-retention", 1);
-    stop(&mut started(&scene));
-    publish(&scene, OLD);
-    scene.kafka.delete_records(&scene.topic("intents"), 0, 4).unwrap();
-    decided(&scene);
-    assert_all(&scene, &OLD[..4], &[]);
-    assert_all(&scene, &OLD[4..], &["approved"]);
 }
 
 #[test]

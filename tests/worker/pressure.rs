@@ -28,12 +28,6 @@ fn policy(most: usize, more: &str) -> String {
     )
 }
 
-/// An intent for each of these users; its id is the wave and the user.
-fn publish(scene: &Scene, wave: &str, users: impl IntoIterator<Item = usize>, more: &Value) {
-    let one = |user: usize| intent(&format!("{wave} {user}"), user, more.clone());
-    scene.publish(users.into_iter().map(one));
-}
-
 fn push() -> Value {
     json!({"channel": "push"})
 }
@@ -77,7 +71,7 @@ fn workers<const N: usize>(scene: &Scene, names: [&str; N]) -> [Worker; N] {
 fn fill(scene: &Scene, workers: &[Worker], users: usize) -> usize {
     let began = Instant::now();
     for wave in 0_usize.. {
-        publish(scene, &format!("fill-{wave}"), 0..users, &push());
+        scene.publish_wave(&format!("fill-{wave}"), 0..users, &push());
         scene.wait_until_drained();
         if workers.iter().all(|worker| metric(worker, "weir_pressure_throttling", "") == Some(1.0)) {
             return wave + 1;
@@ -129,19 +123,19 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
     // One after the other, while active users are written to.
     let [mut a, mut b, mut c] = all;
     for (worker, name) in [(&mut a, "a"), (&mut b, "b"), (&mut c, "c")] {
-        publish(&scene, &format!("{name} leaves"), came_in.iter().copied(), &push());
+        scene.publish_wave(&format!("{name} leaves"), came_in.iter().copied(), &push());
         stop(worker);
-        publish(&scene, &format!("{name} returns"), came_in.iter().copied(), &push());
+        scene.publish_wave(&format!("{name} returns"), came_in.iter().copied(), &push());
         *worker = scene.worker(name);
         wait_ready(worker);
         assert!((active(worker) - count as f64).abs() <= count as f64 / 50.0, "read before it is ready");
     }
-    publish(&scene, "after", 0..USERS, &push());
+    scene.publish_wave("after", 0..USERS, &push());
     scene.wait_until_drained();
     // Another channel is not denied, and makes users active.
-    publish(&scene, "excluded", 100_000..100_100, &email());
+    scene.publish_wave("excluded", 100_000..100_100, &email());
     scene.wait_until_drained();
-    publish(&scene, "then", 100_000..100_100, &push());
+    scene.publish_wave("then", 100_000..100_100, &push());
     scene.wait_until_drained();
     let decisions = scene.decisions();
     for wave in ["a", "b", "c"].iter().flat_map(|name| [format!("{name} leaves"), format!("{name} returns")]) {
@@ -187,10 +181,10 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
     const MOST: usize = 10_000;
     let scene = Scene::new("pressure-moves", 6, &policy(MOST, "window = \"1h\"\n"));
     let [stays] = workers(&scene, ["stays"]);
-    publish(&scene, "full", 0..MOST * 105 / 100, &email());
+    scene.publish_wave("full", 0..MOST * 105 / 100, &email());
     wait_until(DEADLINE, "nobody else may come in", || metric(&stays, "weir_pressure_throttling", "") == Some(1.0));
     // From now on there are no places: who is not known to be active is turned away.
-    publish(&scene, "others", 50_000..50_100, &push());
+    scene.publish_wave("others", 50_000..50_100, &push());
     let ends = AtomicBool::new(false);
     std::thread::scope(|threads| {
         threads.spawn(|| publish_until(&scene, &ends));
@@ -242,7 +236,7 @@ fn turns_under_load(name: &str, loads: [usize; 2]) -> [(usize, f64); 2] {
             threads.spawn(|| {
                 for second in 0..SECONDS {
                     let from = from + users * second as usize;
-                    publish(&scene, &wave, from..from + users, &push());
+                    scene.publish_wave(&wave, from..from + users, &push());
                     let next = began + Duration::from_secs(1) * (second + 1);
                     wait_until(DEADLINE, "the second is over", || Instant::now() >= next);
                 }
@@ -283,7 +277,7 @@ fn turns_come_once_a_second_at_a_thousand_a_second_and_at_25_times_that() {
 fn while_redis_is_away_active_users_pass_and_it_is_reported() {
     let (mut server, scene) = Scene::with_redis("pressure-away", 1, &policy(1_000, "window = \"1h\"\n"));
     let [worker] = workers(&scene, ["only"]);
-    publish(&scene, "first", 0..100, &push());
+    scene.publish_wave("first", 0..100, &push());
     scene.wait_until_drained();
     wait_until(DEADLINE, "they are active", || active(&worker) >= 98.0);
     server.freeze();
@@ -295,7 +289,7 @@ fn while_redis_is_away_active_users_pass_and_it_is_reported() {
     wait_whole(&worker);
     assert_eq!(metric(&worker, "weir_pressure_unsynced_seconds", ""), Some(0.0));
     server.query::<()>(&["DEL", &format!("{0}:{{{0}}}:activity", scene.name)]).unwrap();
-    publish(&scene, "again", 0..200, &push());
+    scene.publish_wave("again", 0..200, &push());
     scene.wait_until_drained();
     assert_eq!(of_wave(&scene.decisions(), "again").0.len(), 200);
 }
@@ -324,7 +318,7 @@ fn deferred_users_come_in_window_by_window() {
     let mut scene = Scene::new("pressure-defer", 2, &deferring(MOST));
     scene.defer(1);
     let workers = workers(&scene, ["a", "b"]);
-    publish(&scene, "all", 0..USERS, &push());
+    scene.publish_wave("all", 0..USERS, &push());
     let mut outputs = scene.kafka.reader(&scene.topic("approved")).unwrap();
     let (mut approved, mut most_active) = (0, 0.0_f64);
     wait_until(5 * DEADLINE, "all have come in", || {

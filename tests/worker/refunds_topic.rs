@@ -5,10 +5,7 @@ use crate::{
     support::{DEADLINE, Scene, http::metric, stop},
 };
 use serde_json::json;
-use testkit::{
-    kafka::{Publisher, Record},
-    wait_until,
-};
+use testkit::{kafka::Record, wait_until};
 
 const REFUNDS: &str = "weir_refunds_total";
 
@@ -22,7 +19,6 @@ fn refund(scene: &Scene, id: &str) {
     report(scene, "refunds", &json!({"intent_id": id, "user_id": USER}));
 }
 
-/// Deletes and recreates the refunds topic.
 fn made_anew(scene: &Scene) {
     scene.kafka.delete_topic(&scene.topic("refunds")).unwrap();
     wait_until(DEADLINE, "it is gone and there again", || scene.kafka.create_topic(&scene.topic("refunds"), 1).is_ok());
@@ -62,14 +58,8 @@ fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_sta
     let (topic, group) = (scene.topic("refunds"), format!("{}-refunds", scene.name));
     // Before the first start, so without an effect.
     refund(&scene, "long-ago");
-    let started = |what: &str| {
-        wait_until(DEADLINE, what, || {
-            let ends: Vec<Option<i64>> = scene.kafka.end_offsets(&topic).unwrap().into_iter().map(Some).collect();
-            scene.kafka.committed(&group, &topic).is_ok_and(|committed| committed == ends)
-        });
-    };
     let mut worker = scene.ready("only");
-    started("its first start");
+    scene.wait_at_end(&group, &topic);
     assert_eq!([send(&scene, "first"), send(&scene, "second")], ["approved", "cap"]);
     scene.kafka.grow_topic(&topic, 2).unwrap();
     let value = json!({"intent_id": "first", "user_id": USER}).to_string();
@@ -81,10 +71,10 @@ fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_sta
     scene.kafka.delete_group(&group).unwrap();
     refund(&scene, "while-away");
     worker = scene.ready("only");
-    started("its second first start");
+    scene.wait_at_end(&group, &topic);
     refund(&scene, "third");
     // Once all is read, so that none of those before is still to be counted.
-    started("all is read");
+    scene.wait_at_end(&group, &topic);
     wait_counted(&worker, REFUNDS, "unknown", 1.0);
     assert_eq!(metric(&worker, "weir_refunds_total", ""), Some(1.0), "it is the only one");
     stop(&mut worker);
@@ -101,10 +91,7 @@ fn offsets_without_a_record_are_no_lag_of_the_topics_beside_the_intents_either()
     ];
     for (topic, group, lag) in topics {
         let topic = scene.topic(topic);
-        let publisher = Publisher::transactional(&scene.kafka, &topic, &topic).unwrap();
-        publisher.begin().unwrap();
-        (0..21).for_each(|_| publisher.send(&Record::keyless("{}")).unwrap());
-        publisher.abort().unwrap();
+        scene.kafka.publish_aborted(&topic, (0..21).map(|_| Record::keyless("{}"))).unwrap();
         let group = format!("{}-{group}", scene.name);
         wait_until(DEADLINE, "the end is committed", || {
             scene.kafka.committed(&group, &topic).is_ok_and(|committed| committed == [Some(22)])

@@ -11,7 +11,7 @@ use crate::{
 };
 use serde_json::json;
 use testkit::{
-    clock::MovedClock,
+    clock::ProcessClock,
     kafka::{Api, Fate, Kafka, KafkaClient, Moment, Trap},
     redis::RedisServer,
     wait_until,
@@ -54,8 +54,7 @@ fn wave(scene: &Scene, wave: &str) -> (usize, Vec<(i64, String)>) {
 
 #[test]
 fn what_waited_for_a_frozen_redis_is_decided_by_the_clock_when_it_is_back() {
-    let moved = MovedClock::build().unwrap();
-    let clock = moved.clock(0).unwrap();
+    let clock = ProcessClock::ahead(0).unwrap();
     let mut redis = RedisServer::start_by(&clock).unwrap();
     let scene = Scene::on_redis(vec![redis.url()], "stalled", 2, POLICY);
     let mut worker = scene.worker_by("only", &clock, &[]);
@@ -89,8 +88,7 @@ fn what_waited_for_a_frozen_redis_is_decided_by_the_clock_when_it_is_back() {
 #[test]
 fn an_intent_that_was_admitted_before_a_crash_is_approved_as_of_then_though_it_has_expired() {
     let kafka = Kafka::start_tapped(1).unwrap();
-    let moved = MovedClock::build().unwrap();
-    let clock = moved.clock(0).unwrap();
+    let clock = ProcessClock::ahead(0).unwrap();
     let redis = RedisServer::start_by(&clock).unwrap();
     let policy = format!("{POLICY}[[budgets]]\nname = \"all\"\nlimit = 1_000\ntotal = true\nbest_effort = true\n");
     // The worker reaches the broker through its tap, the test does not.

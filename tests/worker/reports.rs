@@ -8,7 +8,6 @@ use testkit::{
     worker::Worker,
 };
 
-/// One send a day.
 pub(super) const POLICY: &str = r#"
 version = "1"
 [default]

@@ -14,7 +14,7 @@ use crate::{
 use serde_json::{Value, json};
 use testkit::{
     SLOW_INTERVAL,
-    clock::MovedClock,
+    clock::ProcessClock,
     kafka::{Consumed, Record},
     wait_until, wait_until_every,
     worker::Worker,
@@ -157,9 +157,9 @@ fn a_retry_that_is_given_up_when_no_topic_is_set_for_it_is_not_lost() {
 
 #[test]
 fn retries_that_are_not_taken_are_lag_of_their_topic() {
-    let (lapse, moved) = (lapse("retries-lag", POLICY), MovedClock::build().unwrap());
+    let lapse = lapse("retries-lag", POLICY);
     let ahead_s = lapse.ahead_ms() / 1000;
-    let clock = moved.clock(ahead_s).unwrap();
+    let clock = ProcessClock::ahead(ahead_s).unwrap();
     let worker = lapse.scene.worker_by("only", &clock, &[]);
     wait_ready(&worker);
     let shown = |name: &str| metric(&worker, name, "");

@@ -10,6 +10,7 @@ use std::{
 use crate::support::{
     DEADLINE, Decision, POLICY, SEGMENTS, Scene, TOPICS, ends,
     http::{address, described, get, metric, send, wait_degraded, wait_ready, wait_whole},
+    is_a_paragraph,
     outcome::{OutcomeKind, case, intent},
     paragraph, stop, weir,
 };
@@ -142,7 +143,7 @@ fn sigterm_drains_and_exits_0() {
 
 /// As asked for in <https://github.com/apollographql/router/issues/3233> and <https://github.com/PostgREST/postgrest/pull/4580>.
 #[test]
-fn http_answers_for_http_drain_after_sigterm_and_readyz_is_503_at_once() {
+fn http_answers_for_http_drain_after_sigterm_but_not_after_ctrl_c_and_readyz_is_503_at_once() {
     const DRAIN: Duration = Duration::from_secs(4);
     let scene = Scene::new("http-drain", 1, POLICY);
     let mut worker = scene.worker_with("i", &[("WEIR__HTTP__DRAIN", "4s")]);
@@ -151,8 +152,13 @@ fn http_answers_for_http_drain_after_sigterm_and_readyz_is_503_at_once() {
     stop(&mut worker);
     assert!(begun.elapsed() >= DRAIN);
 
-    // However slow this machine is, it does not end meanwhile.
-    let mut worker = scene.worker_with("i", &[("WEIR__HTTP__DRAIN", "10m")]);
+    // However slow this machine is, it does not end meanwhile, and Ctrl+C does not wait for callers.
+    let endless = [("WEIR__HTTP__DRAIN", "10m")];
+    let mut worker = scene.worker_with("i", &endless);
+    wait_ready(&worker);
+    worker.interrupt();
+    ends(&mut worker, 0);
+    let mut worker = scene.worker_with("i", &endless);
     wait_ready(&worker);
     worker.terminate();
     wait_until(DEADLINE, "/readyz is 503", || get(&worker, "/readyz").0 == 503);
@@ -163,15 +169,6 @@ fn http_answers_for_http_drain_after_sigterm_and_readyz_is_503_at_once() {
     // The lanes go on, too.
     sends(&scene, "late", 10, 1);
     scene.drain(&mut worker);
-}
-
-#[test]
-fn ctrl_c_does_not_wait_for_callers_of_http() {
-    let scene = Scene::new("http-interrupt", 1, POLICY);
-    let mut worker = scene.worker_with("i", &[("WEIR__HTTP__DRAIN", "10m")]);
-    wait_ready(&worker);
-    worker.interrupt();
-    ends(&mut worker, 0);
 }
 
 /// Brokers of their own are slow to start: these rules share one.
@@ -473,7 +470,7 @@ fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
         let mut worker = Worker::run_with(weir(), &config, env).unwrap();
         let log = ends(&mut worker, 2);
         assert_eq!(log.trim_end(), paragraph(&log), "nothing was started");
-        assert!(!log.trim().contains("\n\n") && log.starts_with("weir: "), "one paragraph: {log}");
+        is_a_paragraph(&log);
         for word in expected {
             assert!(log.contains(word), "{log} should say {word}");
         }

@@ -37,7 +37,6 @@ struct Received {
     authorizations: BTreeSet<String>,
 }
 
-/// A collector that keeps what it receives.
 struct Collector {
     _runtime: Runtime,
     address: SocketAddr,
@@ -55,7 +54,6 @@ async fn take(State(received): State<Arc<Mutex<Received>>>, headers: HeaderMap, 
     }
 }
 
-/// Takes connections by TLS.
 struct TlsListener(tokio::net::TcpListener, TlsAcceptor);
 
 impl Listener for TlsListener {
@@ -126,7 +124,6 @@ fn publish(scene: &Scene, intents: usize, parents: &[(usize, &str)]) {
     scene.publish((0..intents).map(one));
 }
 
-/// Checks the children of a batch's span.
 fn check_children(batch: &Span, spans: &[Span]) {
     let children: Vec<&Span> = spans.iter().filter(|span| span.parent_span_id == batch.span_id).collect();
     let names: BTreeSet<&str> = children.iter().map(|child| child.name.as_str()).collect();

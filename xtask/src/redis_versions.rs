@@ -64,10 +64,9 @@ const SERVERS: [Server; 4] = [
 ];
 const MANYLINUX_2014: &str = "manylinux2014_x86_64";
 /// Tests that these programs cannot pass.
-const SKIPPED: [&str; 4] = [
+const SKIPPED: [&str; 3] = [
     // All but one are built without TLS.
-    "keyspace::tls_works_with_the_ca_and_is_refused_without_it",
-    "keyspace::certificates_that_were_replaced_are_read_for_the_next_connection",
+    "keyspace::tls_works_with_the_ca_and_is_refused_without_it_and_files_that_were_replaced_are_read_for_the_next_connection",
     // Redis 6.2 cannot be made to load slowly.
     "faults::a_server_that_still_loads_is_waited_for",
     // What a user takes was measured on Debian's, and depends on the version and its allocator.

@@ -26,7 +26,7 @@ use super::{
     publisher::{Failures, RECONNECT_MS},
     reader::ReadTopic,
 };
-use crate::wait_for;
+use crate::{unique, wait_for};
 
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 /// For those who ask again.
@@ -140,6 +140,14 @@ impl KafkaClient {
         let former = self.kept().producers.insert(self.codec, publisher.into_producer());
         drop(former);
         Ok(())
+    }
+
+    /// Publishes records in a transaction that is aborted: their offsets hold no record.
+    pub fn publish_aborted(&self, topic: &str, records: impl IntoIterator<Item = Record>) -> Result<()> {
+        let publisher = Publisher::transactional(self, topic, &unique(topic))?;
+        publisher.begin()?;
+        records.into_iter().try_for_each(|record| publisher.send(&record))?;
+        publisher.abort()
     }
 
     /// Publishes keys and values to a partition as one record batch, by this client's codec, however large it is.

@@ -53,9 +53,14 @@ pub(super) struct NodeLine {
 impl RedisCluster {
     /// Starts a cluster and waits until every node says that it is whole.
     pub fn start(primaries: usize, replicas_per_primary: usize) -> Result<Self> {
+        Self::start_with(primaries, replicas_per_primary, &[])
+    }
+
+    /// The same with further arguments of each redis-server.
+    pub fn start_with(primaries: usize, replicas_per_primary: usize, extra_args: &[&str]) -> Result<Self> {
         let count = primaries * (1 + replicas_per_primary);
         let ports = (0..count).map(|_| Port::lease()).collect::<Result<_>>()?;
-        Self::start_on(ports, replicas_per_primary, &[])
+        Self::start_on(ports, replicas_per_primary, extra_args)
     }
 
     /// Starts one node per port; `extra_args` go to each redis-server as they are.
@@ -165,6 +170,10 @@ impl RedisCluster {
         let serves = |line: &&NodeLine| line.slots.iter().any(|&(first, last)| (first..=last).contains(&slot));
         let owner = lines.iter().find(serves).with_context(|| format!("nobody serves slot {slot}"))?;
         self.number_of(owner.port).context("the owner is no node of ours")
+    }
+
+    pub fn owner_of_key(&self, key: &str) -> Result<usize> {
+        self.owner_of(self.nodes[0].query(&["CLUSTER", "KEYSLOT", key])?)
     }
 
     pub fn slots_of(&self, node: usize) -> Result<Vec<u16>> {

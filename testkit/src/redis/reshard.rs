@@ -24,9 +24,7 @@ impl RedisCluster {
     /// all nodes know.
     pub fn move_slots(&self, slots: impl IntoIterator<Item = u16>, from: usize, to: usize) -> Result<()> {
         for slot in slots {
-            let moving = self.begin_move(slot, from, to)?;
-            while moving.move_keys(KEYS_A_MIGRATE)? > 0 {}
-            moving.finish()?;
+            self.begin_move(slot, from, to)?.move_rest()?;
         }
         self.wait_agreed()
     }
@@ -56,8 +54,15 @@ impl SlotMove<'_> {
         self.migrate(&[key.to_owned()])
     }
 
-    /// Gives the slot, with the keys that were moved, to its new owner.
+    /// Moves all keys that are left, and the slot with them, and waits until all nodes know.
     pub fn finish(self) -> Result<()> {
+        let cluster = self.cluster;
+        self.move_rest()?;
+        cluster.wait_agreed()
+    }
+
+    fn move_rest(self) -> Result<()> {
+        while self.move_keys(KEYS_A_MIGRATE)? > 0 {}
         let cluster = self.cluster;
         let left: usize = cluster.node(self.from).query(&["CLUSTER", "COUNTKEYSINSLOT", &self.slot])?;
         ensure!(left == 0, "{left} keys of slot {} are still on node {}", self.slot, self.from);

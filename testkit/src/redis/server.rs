@@ -1,6 +1,7 @@
 //! One redis-server process.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead as _, BufReader, Write as _},
     net::TcpStream,
     path::{Path, PathBuf},
@@ -208,6 +209,23 @@ impl RedisServer {
         let mut command = redis::Cmd::new();
         command.arg(args);
         command.query(&mut connection).with_context(|| format!("{} at {}", args.join(" "), self.url()))
+    }
+
+    /// A figure of INFO: `used_memory` of `memory`.
+    pub fn figure(&self, section: &str, name: &str) -> Result<u64> {
+        let info: String = self.query(&["INFO", section])?;
+        let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        Ok(found.with_context(|| format!("{section} has no {name}: {info}"))?.trim().parse()?)
+    }
+
+    /// How often each command was called, by clients and by scripts.
+    pub fn calls(&self) -> Result<BTreeMap<String, u64>> {
+        let info: String = self.query(&["INFO", "commandstats"])?;
+        let calls = |line: &str| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+        };
+        Ok(info.lines().filter_map(calls).collect())
     }
 
     fn signal(&mut self, signal: Signal) {

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use testkit::{
-    clock::MovedClock,
+    clock::ProcessClock,
     kafka::{Api, Fate, Kafka, Moment, Record, Trap},
     process::output,
 };
@@ -16,9 +16,8 @@ fn seconds(env: &[(&str, String)]) -> i64 {
 
 #[test]
 fn a_moved_clock_is_that_of_its_process_alone() {
-    let clock = MovedClock::build().unwrap();
     for ahead_s in [3_600, -3_600] {
-        let process = clock.clock(ahead_s).unwrap();
+        let process = ProcessClock::ahead(ahead_s).unwrap();
         let ahead = seconds(&process.env()) - seconds(&[]);
         assert!((ahead - ahead_s).abs() < 60, "{ahead} s ahead, not {ahead_s}");
     }

@@ -21,13 +21,13 @@ use weir_core::{
 };
 
 use crate::{
-    explain::{
-        Hand, RETENTION_MS, decider,
-        model::{self, Sent},
-        query,
-    },
+    explain::{Hand, RETENTION_MS, decider, query},
     redis_support::{DAY_MS, fresh_store, options},
-    support::POLICY,
+    support::{
+        POLICY,
+        model::{Sent, Standing, segment_of, standing},
+        workload::pick,
+    },
 };
 
 const PRESSED: &str = r#"
@@ -41,10 +41,6 @@ action = "suppress"
 "#;
 const USERS: [u32; 5] = [7, 1001, 1002, 3001, 9999];
 const STEPS: usize = 300;
-
-fn pick<T: Copy>(random: &mut fastrand::Rng, from: &[T]) -> T {
-    from[random.usize(..from.len())]
-}
 
 /// An intent of this id, and what is to be known of it if it is sent.
 fn an_intent(random: &mut fastrand::Rng, id: &str, user: u32, now: Time) -> (Value, Sent) {
@@ -61,7 +57,8 @@ fn an_intent(random: &mut fastrand::Rng, id: &str, user: u32, now: Time) -> (Val
         1 => intent["not_before"] = json!(now.plus(5000)),
         _ => {}
     }
-    let sent = Sent { at_ms: 0, id: id.to_owned(), channel, category, campaign, cost };
+    let campaign = campaign.map(str::to_owned);
+    let sent = Sent { id: id.to_owned(), user: user.into(), channel, category, campaign, cost, not_before_ms: None };
     (intent, sent)
 }
 
@@ -71,13 +68,13 @@ async fn walk<S: Store + Histories>(store: S) {
     let mut random = fastrand::Rng::with_seed(4);
     let clock = Hand::new();
     let mut query = query(POLICY, EntryPoint::Http, store, &clock);
-    let mut sent: HashMap<u32, Vec<Sent>> = HashMap::new();
+    let mut sent: HashMap<u32, Vec<(i64, Sent)>> = HashMap::new();
     let mut verdicts = HashMap::<String, usize>::new();
     for step in 0..STEPS {
         clock.turn(pick(&mut random, &[0, 1, 1000, 60_000, 3_600_000, DAY_MS / 2 - 1]));
         let user = pick(&mut random, &USERS);
         let id = format!("i-{}", if random.u8(..8) == 0 { step / 2 } else { step });
-        let (intent, mut new) = an_intent(&mut random, &id, user, clock.now());
+        let (intent, new) = an_intent(&mut random, &id, user, clock.now());
         let bytes = serde_json::to_vec(&intent).unwrap();
 
         let said = serde_json::to_value(query.would(&bytes).await.unwrap()).unwrap();
@@ -87,43 +84,42 @@ async fn walk<S: Store + Histories>(store: S) {
         let known = sent.entry(user).or_default();
         let why = decided["reason"].as_str().or(decided["verdict"].as_str()).unwrap();
         *verdicts.entry(why.to_owned()).or_default() += 1;
-        let fresh = !known.iter().any(|sent| sent.id == id && sent.at_ms > clock.now().millis() - RETENTION_MS);
+        let now_ms = clock.now().millis();
+        known.retain(|(at_ms, _)| *at_ms > now_ms - RETENTION_MS);
+        let fresh = !known.iter().any(|(_, sent)| sent.id == id);
         if why == "approved" && new.category != Some("transactional") && fresh {
-            new.at_ms = clock.now().millis();
-            known.push(new);
+            known.push((now_ms, new));
         }
-        known.retain(|sent| sent.at_ms > clock.now().millis() - RETENTION_MS);
-        view_is_the_model(&mut query, user, known, &clock).await;
+        view_is_the_model(&mut query, user, known, now_ms).await;
     }
     for why in ["approved", "cap", "expired", "too_early"] {
         assert!(verdicts.get(why).is_some_and(|count| *count >= 10), "{why}: {verdicts:?}");
     }
 }
 
-async fn view_is_the_model<S: Histories>(query: &mut QueryService<S, Hand>, user: u32, sent: &[Sent], clock: &Hand) {
+async fn view_is_the_model<S: Histories>(
+    query: &mut QueryService<S, Hand>,
+    user: u32,
+    sent: &[(i64, Sent)],
+    now_ms: i64,
+) {
     let view = query.user(&user.to_string()).await.unwrap();
     let names = |send: &SendView| (send.channel.clone(), send.category.clone(), send.campaign.clone());
-    let seen: Vec<_> = view.sends.iter().map(|send| (send.at.millis(), names(send), u32::from(send.cost))).collect();
+    let seen: Vec<_> = view.sends.iter().map(|send| (send.at.millis(), names(send), u64::from(send.cost))).collect();
     let owned = |name: Option<&str>| name.map(str::to_owned);
-    let names = |sent: &Sent| (owned(sent.channel), owned(sent.category), owned(sent.campaign));
-    let expected: Vec<_> = sent.iter().map(|sent| (sent.at_ms, names(sent), sent.cost)).collect();
+    let names = |sent: &Sent| (owned(sent.channel), owned(sent.category), sent.campaign.clone());
+    let expected: Vec<_> = sent.iter().map(|(at_ms, sent)| (*at_ms, names(sent), sent.cost)).collect();
     assert_eq!(seen, expected, "user {user}");
 
-    let now_ms = clock.now().millis();
     let at_ms = |at: Option<Time>| at.unwrap().millis();
-    let seen: Vec<model::Expected> =
-        view.caps.iter().map(|cap| (cap.name.clone(), cap.limit, cap.used, at_ms(cap.next_at))).collect();
-    let expected = model::caps(user, sent, now_ms);
+    let caps = view.caps.iter();
+    let seen: Vec<Standing> =
+        caps.map(|cap| (cap.name.clone(), cap.limit.into(), cap.used.into(), at_ms(cap.next_at))).collect();
+    let expected = standing(user.into(), sent, now_ms);
     assert_eq!(seen, expected, "user {user}: {sent:?}");
     let latest = expected.iter().map(|cap| cap.3).max().unwrap_or(now_ms);
     assert_eq!(at_ms(view.eligible_at), latest);
-    let segment = match user {
-        0..1000 => Some("new"),
-        1000..3000 => Some("active"),
-        3000..4000 => Some("staff"),
-        _ => None,
-    };
-    assert_eq!((view.segment.as_deref(), view.unlimited), (segment, user == 3001));
+    assert_eq!((view.segment.as_deref(), view.unlimited), (segment_of(user.into()), user == 3001));
 }
 
 #[tokio::test]

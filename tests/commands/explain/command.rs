@@ -21,7 +21,6 @@ impl Said {
     }
 }
 
-/// Runs `weir explain` on a scene's configuration.
 fn explain(scene: &Scene, args: &[&str], stdin: &str) -> Said {
     let output = output_given(stdin, scene.command(&["explain"]).args(args)).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -3,7 +3,6 @@
 mod asked;
 mod command;
 mod faults;
-mod model;
 
 use std::{
     sync::{

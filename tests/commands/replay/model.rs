@@ -204,7 +204,6 @@ fn a_replay_that_defers_is_the_same_as_deciding_one_intent_after_the_other() {
     }
 }
 
-/// What a run had in it.
 struct Compared {
     deferred: u64,
     /// Still deferred at the end.
@@ -214,7 +213,6 @@ struct Compared {
     caps: usize,
 }
 
-/// Compares the report with the model's.
 fn compare(policy_text: &str, seed: u32) -> Compared {
     let policy = Arc::new(parse_policy("model", policy_text, Format::Toml, HISTORY_MS).unwrap());
     let intents = intents(seed.into(), 4000 * (1 + seed % 2 * 2));

@@ -1,9 +1,8 @@
 //! Runs of the command over files.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output},
-    sync::LazyLock,
 };
 
 use serde_json::{Value, json};
@@ -13,7 +12,7 @@ use testkit::{
     wait_until,
 };
 
-use crate::support::{DEADLINE, contains_all, weir};
+use crate::support::{DEADLINE, contains_all, is_by_schema, weir};
 
 /// 2026-11-16, a Monday, at midnight UTC.
 pub const MONDAY_MS: i64 = 1_794_787_200_000;
@@ -23,7 +22,6 @@ pub const MINUTE_MS: i64 = 60_000;
 /// The files of [`Folder::with`].
 pub const ARGS: [&str; 5] = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
 
-/// A policy without caps.
 pub const UNLIMITED: &str = "[default]\ncaps = \"unlimited\"\n";
 
 pub const TWO_A_DAY: &str =
@@ -31,7 +29,6 @@ pub const TWO_A_DAY: &str =
 pub const ONE_A_DAY: &str =
     "version = \"one\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n";
 
-/// A folder with files to simulate from.
 pub struct Folder(pub Scratch);
 
 impl Folder {
@@ -78,11 +75,10 @@ impl Folder {
     #[track_caller]
     pub fn report(&self, args: &[&str]) -> Value {
         let report = serde_json::from_str(&self.says(&[args, &["--output", "json"]].concat())).unwrap();
-        is_by_the_schema(&report);
+        is_by_schema("schemas/simulation.schema.json", &report);
         report
     }
 
-    /// The report on these files, with further arguments.
     #[track_caller]
     pub fn replay(&self, more: &[&str]) -> Value {
         self.report(&[&ARGS[..], more].concat())
@@ -98,16 +94,6 @@ impl Folder {
     }
 }
 
-#[track_caller]
-pub fn is_by_the_schema(report: &Value) {
-    static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/simulation.schema.json");
-        jsonschema::validator_for(&serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).unwrap()
-    });
-    let problems: Vec<String> = SCHEMA.iter_errors(report).map(|problem| problem.to_string()).collect();
-    assert!(problems.is_empty(), "{problems:?}");
-}
-
 /// Approved, suppressed, deferred, still deferred.
 pub fn totals(report: &Value, policy: usize) -> [u64; 4] {
     let totals = &report["policies"][policy];
@@ -116,7 +102,6 @@ pub fn totals(report: &Value, policy: usize) -> [u64; 4] {
     counts.map(|count| count.as_u64().unwrap())
 }
 
-/// How many were approved, hour by hour.
 pub fn approved_hourly(report: &Value) -> Vec<u64> {
     let hours = report["hours"].as_array().unwrap().iter();
     hours.map(|hour| hour["outcomes"][0]["approved"].as_u64().unwrap()).collect()
@@ -263,17 +248,7 @@ fn intents_come_from_standard_input_too() {
     let folder = Folder::new();
     folder.write("policy.toml", ONE_A_DAY);
     let mut command = Command::new(weir());
-    command.args([
-        "policy",
-        "simulate",
-        "--policy",
-        "policy.toml",
-        "--intents",
-        "-",
-        "--no-segments",
-        "--output",
-        "json",
-    ]);
+    command.args("policy simulate --policy policy.toml --intents - --no-segments --output json".split(' '));
     let lines: Vec<String> = hourly(0..2, 3).map(|intent| intent.to_string()).collect();
     let output = output_given(lines.join("\n"), command.current_dir(folder.0.path())).unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -289,29 +264,21 @@ fn what_has_to_be_corrected_is_said_with_exit_code_2() {
     folder.write("policy.toml", ONE_A_DAY);
     folder.write("bad.toml", "version = 1");
     folder.write_lines("intents", [intent("a", 0, json!({}))]);
-    let good = ["--policy", "policy.toml", "--intents", "intents"];
-    let cases: [(&[&str], &[&str]); 9] = [
-        (&good, &["--segments", "--no-segments"]),
-        (&["--policy", "policy.toml", "--intents", "nowhere", "--no-segments"], &["nowhere", "topic:nowhere"]),
-        (&["--policy", "policy.toml", "--intents", "topic", "--no-segments"], &["--config"]),
-        (&["--policy", "bad.toml", "--intents", "intents", "--no-segments"], &["bad.toml:1:", "default"]),
-        (&["--policy", "gone.toml", "--intents", "intents", "--no-segments"], &["gone.toml"]),
-        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--since", "soon"], &["RFC 3339"]),
-        (
-            &["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--since", "1h", "--until", "2h"],
-            &["is not before"],
-        ),
-        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--history", "1h"], &["looks back"]),
-        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--changed-users", "x"], &["--against"]),
+    let cases: [(&str, &[&str]); 9] = [
+        ("policy.toml --intents intents", &["--segments", "--no-segments"]),
+        ("policy.toml --intents nowhere --no-segments", &["nowhere", "topic:nowhere"]),
+        ("policy.toml --intents topic --no-segments", &["--config"]),
+        ("bad.toml --intents intents --no-segments", &["bad.toml:1:", "default"]),
+        ("gone.toml --intents intents --no-segments", &["gone.toml"]),
+        ("policy.toml --intents intents --no-segments --since soon", &["RFC 3339"]),
+        ("policy.toml --intents intents --no-segments --since 1h --until 2h", &["is not before"]),
+        ("policy.toml --intents intents --no-segments --history 1h", &["looks back"]),
+        ("policy.toml --intents intents --no-segments --changed-users x", &["--against"]),
     ];
     for (args, words) in cases {
-        folder.fails(args, 2, words);
+        folder.fails(&["--policy"].into_iter().chain(args.split(' ')).collect::<Vec<_>>(), 2, words);
     }
-    folder.fails(
-        &[&good[..], &["--no-segments", "--html", "no/such/folder"]].concat(),
-        1,
-        &["--html", "no/such/folder"],
-    );
+    folder.fails(&[&ARGS[..], &["--html", "no/such/folder"]].concat(), 1, &["--html", "no/such/folder"]);
 }
 
 #[cfg(unix)]
@@ -322,17 +289,7 @@ fn ctrl_c_ends_it_at_once_and_nothing_is_written() {
     // Standard input that never ends, because its reader could write to it: it waits for the rest.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "mkfifo endless && exec \"$@\" <>endless", "sh"]).arg(weir());
-    command.args([
-        "policy",
-        "simulate",
-        "--policy",
-        "policy.toml",
-        "--intents",
-        "-",
-        "--no-segments",
-        "--html",
-        "page",
-    ]);
+    command.args("policy simulate --policy policy.toml --intents - --no-segments --html page".split(' '));
     let mut process = Guarded::spawn("weir", command.current_dir(folder.0.path()), &folder.path("log")).unwrap();
     let pid = process.pid();
     // Until it waits for the signal, SIGINT ends it by itself: wait for its handler (bit 1 of SigCgt). The shell before it may have one, too.

@@ -8,8 +8,7 @@ use testkit::{kafka::Record, process::output, redis::RedisServer, stack::Stack};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::runs::is_by_the_schema;
-use crate::support::{DEADLINE, Scene, approval, outcome::time_ms, weir};
+use crate::support::{DEADLINE, Scene, approval, is_by_schema, outcome::time_ms, weir};
 
 /// Sliding windows alone: the worker decides some moments after a record's time, which no window here notices.
 const POLICY: &str = r#"
@@ -34,7 +33,7 @@ counts = false
 fn simulate(scene: &Scene, more: &[&str]) -> Value {
     let args = ["policy", "simulate", "--intents", "topic", "--policy", &scene.policy];
     let report = scene.summary(&[&args[..], more].concat());
-    is_by_the_schema(&report);
+    is_by_schema("schemas/simulation.schema.json", &report);
     report
 }
 

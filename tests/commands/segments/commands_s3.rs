@@ -172,7 +172,7 @@ fn a_store_behind_a_path_is_found_by_the_settings_by_the_sdks_variables_and_by_p
 }
 
 #[tokio::test]
-async fn a_large_object_goes_up_in_parts_and_is_whole_or_not_there() {
+async fn a_large_object_goes_up_in_parts_and_bytes_at_once_and_each_is_whole_or_not_there() {
     let s3 = start();
     let bytes = usize::try_from(MULTIPART_ABOVE_BYTES).unwrap() + 12_345;
     let content: Vec<u8> = (0..bytes).map(|at| u8::try_from((at / 1000) % 251).unwrap()).collect();
@@ -191,6 +191,10 @@ async fn a_large_object_goes_up_in_parts_and_is_whole_or_not_there() {
     let before = s3.counts().puts;
     object.put(Upload::File(file)).await.unwrap();
     assert_eq!(s3.counts().puts - before, 3, "parts");
-    let (bytes, _) = object.get_if_changed(None, content.len() as u64).await.unwrap().unwrap();
-    assert!(bytes == content);
+    let of_bytes = in_bucket(s3.bucket(), "bytes").await;
+    of_bytes.put(Upload::Bytes(content.clone().into())).await.unwrap();
+    for object in [object, of_bytes] {
+        let (bytes, version) = object.get_if_changed(None, content.len() as u64).await.unwrap().unwrap();
+        assert!(version.is_some() && bytes == content);
+    }
 }

@@ -323,19 +323,3 @@ async fn a_bucket_that_charges_the_requester_is_read_and_written_by_one_who_pays
         }
     }
 }
-
-#[tokio::test]
-async fn bytes_and_files_are_uploaded_whole() {
-    let s3 = start();
-    let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
-    let folder = testkit::folder();
-    let file = folder.join("content");
-    std::fs::write(&file, &content).unwrap();
-    let uploads = [Upload::Bytes(content.clone().into()), Upload::File(file)];
-    for (at, upload) in uploads.into_iter().enumerate() {
-        let object = in_bucket(s3.bucket(), &format!("objects/{at}")).await;
-        object.put(upload).await.unwrap();
-        let (bytes, version) = object.get_if_changed(None, content.len() as u64).await.unwrap().unwrap();
-        assert!(version.is_some() && bytes == content);
-    }
-}

@@ -11,7 +11,6 @@ use weir_core::segment::{
     Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind, format::write_members,
 };
 
-/// Members of this kind with these numbers.
 pub fn members(kind: UserIdKind, numbers: impl IntoIterator<Item = u64>) -> Members {
     match kind {
         UserIdKind::U32 => Members::U32(numbers.into_iter().map(|number| u32::try_from(number).unwrap()).collect()),
@@ -20,7 +19,6 @@ pub fn members(kind: UserIdKind, numbers: impl IntoIterator<Item = u64>) -> Memb
     }
 }
 
-/// Members as an object.
 pub fn object(members: &Members) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_members(members, &mut bytes).unwrap();
@@ -56,7 +54,6 @@ pub fn set(version: &str, segments: &[(&str, &[u64])]) -> Vec<(String, Vec<u8>)>
     written
 }
 
-/// Puts objects into a folder.
 pub fn put(folder: &Path, objects: &[(String, Vec<u8>)]) {
     for (key, bytes) in objects {
         std::fs::write(folder.join(key), bytes).unwrap();
@@ -74,7 +71,6 @@ pub async fn load(source: &mut SegmentSource) -> Arc<SegmentSet> {
     source.load().await.unwrap().expect("a new set")
 }
 
-/// The names of the segments that these users are in.
 pub fn names<'a>(set: &'a SegmentSet, users: &[&str]) -> Vec<Option<&'a str>> {
     let name = |user: &&str| set.lookup(user).segment().map(|at| set.segments()[at].name.as_str());
     users.iter().map(name).collect()

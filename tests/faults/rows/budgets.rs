@@ -189,7 +189,7 @@ fn lost_by(number: usize, trial: &mut Trial, cluster: &RedisCluster, workers: &m
     }
     let place = number % workers.len();
     let first = u64::try_from(number)? * INTENTS;
-    let last = 1 + trial.numbers.below(GROUPS - 1);
+    let last = 1 + trial.numbers.u64(..GROUPS - 1);
     let id = BudgetId { name: "kills".into(), campaign: Some(campaign(number).into()) };
     let granted = |trial: &Trial| granted_of(trial, cluster, &id);
     for group in 0..GROUPS {

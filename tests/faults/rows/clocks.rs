@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use testkit::{clock::MovedClock, redis::RedisCluster};
+use testkit::{clock::ProcessClock, redis::RedisCluster};
 use weir_core::basis::clocks::MAX_SKEW_MS;
 
 use super::{plain, under_load};
@@ -41,9 +41,8 @@ fn by_the_true_time(trial: &mut Trial, began_ms: i64) -> Result<()> {
 
 /// Two workers with clocks 4 minutes apart are killed one after the other, so that users change hands.
 pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let moved = MovedClock::build()?;
     let mut trial = under_load(ground, order, "clocks-apart")?;
-    let clocks = [("right", moved.clock(0)?), ("ahead", moved.clock(4 * MINUTE_S)?)];
+    let clocks = [("right", ProcessClock::ahead(0)?), ("ahead", ProcessClock::ahead(4 * MINUTE_S)?)];
     let mut workers = Vec::new();
     for (instance, clock) in &clocks {
         workers.push(trial.start_by(instance, clock));
@@ -65,8 +64,7 @@ pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
 
 /// A worker's clock jumps by an hour, ahead and behind, and is corrected; then it is wrong from the start.
 pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let moved = MovedClock::build()?;
-    let clock = moved.clock(0)?;
+    let clock = ProcessClock::ahead(0)?;
     let began_ms = now_ms();
     let mut trial = under_load(ground, order, "clock-jumps")?;
     let mut worker = trial.start_by("only", &clock);
@@ -91,8 +89,7 @@ pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
 
 /// A clock jumps eight days ahead, past the history, and a worker starts with it: nothing in Redis changes.
 pub fn days_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let moved = MovedClock::build()?;
-    let clock = moved.clock(0)?;
+    let clock = ProcessClock::ahead(0)?;
     let began_ms = now_ms();
     let mut trial = plain(ground, order, "clock-days-ahead")?;
     let mut worker = trial.start_by("only", &clock);

@@ -222,7 +222,7 @@ fn sends(trial: &mut Trial, users: &[u64], name: &str, places: Range<usize>) -> 
     let mut sends = Vec::new();
     for place in places {
         for &user in users {
-            let campaign = format!("{name}-{}", trial.numbers.below(CAMPAIGNS));
+            let campaign = format!("{name}-{}", trial.numbers.u64(..CAMPAIGNS));
             let id = format!("{name}-{user}-{place}");
             sends.push(send(id, user, campaign));
         }

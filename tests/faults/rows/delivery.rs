@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 use testkit::{
-    kafka::{Api, Delivery, Fate, Moment, Publisher, Record, Trap},
-    unique,
+    kafka::{Api, Delivery, Fate, Moment, Record, Trap},
     worker::Worker,
 };
 
@@ -90,12 +89,9 @@ impl Paced {
     /// Aborts a transaction with a record in each partition of the waiting topic: what a killed worker leaves where nothing follows.
     fn abort_waiting(&self) -> Result<()> {
         let topic = self.trial.scene.topic("waiting-all");
-        let publisher = Publisher::transactional(&self.trial.kafka, &topic, &unique("aborted"))?;
-        publisher.begin()?;
-        for partition in 0..self.trial.kafka.partitions(&topic)? {
-            publisher.send(&Record::new("aborted", "{}").partition(partition))?;
-        }
-        publisher.abort()
+        let partitions = 0..self.trial.kafka.partitions(&topic)?;
+        let records = partitions.map(|partition| Record::new("aborted", "{}").partition(partition));
+        self.trial.kafka.publish_aborted(&topic, records)
     }
 
     /// Waits until the route is paced by its lag, and has been for a while.

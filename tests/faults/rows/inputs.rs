@@ -90,9 +90,9 @@ fn record(name: &str, hostile: Hostile) -> Record {
 fn garbled(trial: &mut Trial, time: usize, number: u32) -> Record {
     let name = format!("garbled {time} {number}");
     let mut value = format!(r#"{{"id":"{name}","user_id":"g-{number}","cost":1,"category":"promo"}}"#).into_bytes();
-    for _ in 0..=trial.numbers.below(4) {
-        let place = usize::try_from(trial.numbers.below(value.len() as u64)).unwrap();
-        value[place] = u8::try_from(trial.numbers.below(256)).unwrap();
+    for _ in 0..=trial.numbers.u64(..4) {
+        let place = trial.numbers.usize(..value.len());
+        value[place] = trial.numbers.u8(..);
     }
     case(&name, Record::keyless(value))
 }

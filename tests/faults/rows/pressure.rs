@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use testkit::{clock::MovedClock, http::get_within, worker::Worker};
+use testkit::{clock::ProcessClock, http::get_within, worker::Worker};
 
 use super::{lost::table_node, plain};
 use crate::{
@@ -277,9 +277,8 @@ fn freeze(trial: &mut Trial, worker: usize) -> (i64, Vec<i32>) {
 
 /// The clock of one of two workers is a minute ahead, or behind.
 pub fn clock_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let moved = MovedClock::build()?;
     let mut trial = with_pressure(ground, order, "pressure-clock")?;
-    let clocks = [("right", moved.clock(0)?), ("wrong", moved.clock(MINUTE_S)?)];
+    let clocks = [("right", ProcessClock::ahead(0)?), ("wrong", ProcessClock::ahead(MINUTE_S)?)];
     let workers = clocks.each_ref().map(|(instance, clock)| trial.start_by(instance, clock));
     trial.all_ready(workers)?;
     trial.load(0)?;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
 use testkit::{
-    clock::{MovedClock, ProcessClock},
+    clock::ProcessClock,
     kafka::{Api, Fate, Moment, Trap},
     redis::RedisServer,
 };
@@ -26,7 +26,6 @@ struct Lapse {
     trial: Trial,
     clock: ProcessClock,
     _redis: RedisServer,
-    moved: MovedClock,
     ahead_ms: i64,
     /// By how much the clock has been ahead, from which true times on.
     steps: Vec<(i64, i64)>,
@@ -36,13 +35,12 @@ struct Lapse {
 
 impl Lapse {
     fn new(ground: &mut Ground, order: &Order, name: &str, shares: i32) -> Result<Self> {
-        let moved = MovedClock::build()?;
-        let clock = moved.clock(0)?;
+        let clock = ProcessClock::ahead(0)?;
         let redis = RedisServer::start_by(&clock)?;
         let mut trial = on(ground, order, name, vec![redis.url()])?;
         trial.scene.defer(shares);
         trial.scene.kafka = ground.kafka()?.tapped_client();
-        Ok(Self { trial, clock, _redis: redis, moved, ahead_ms: 0, steps: vec![(0, 0)], not_before: BTreeMap::new() })
+        Ok(Self { trial, clock, _redis: redis, ahead_ms: 0, steps: vec![(0, 0)], not_before: BTreeMap::new() })
     }
 
     fn now_ms(&self) -> i64 {
@@ -64,8 +62,7 @@ impl Lapse {
         let now_ms = self.now_ms();
         let mut intents: Vec<Sent> = self.trial.stream().take(count).collect();
         for sent in intents.iter_mut().step_by(4) {
-            let after_ms = i64::try_from(self.trial.numbers.below((to_ms - from_ms).unsigned_abs()))?;
-            sent.not_before_ms = Some(now_ms + from_ms + after_ms);
+            sent.not_before_ms = Some(now_ms + self.trial.numbers.i64(from_ms..to_ms));
         }
         self.not_before.extend(intents.iter().filter_map(|sent| Some((sent.id.clone(), sent.not_before_ms?))));
         self.trial.publish(intents)
@@ -186,7 +183,7 @@ pub fn broker_restarted(ground: &mut Ground, order: &Order) -> Result<Findings> 
 pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const AHEAD_MS: i64 = 4 * MINUTE_MS;
     let mut lapse = Lapse::new(ground, order, "wheel-clock", 1)?;
-    let own = lapse.moved.clock(0)?;
+    let own = ProcessClock::ahead(0)?;
     let worker = lapse.trial.start_by("ahead", &own);
     lapse.trial.ready(worker)?;
     for _ in 0..order.times {

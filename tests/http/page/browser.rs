@@ -56,7 +56,6 @@ impl Browser {
         serde_json::from_str::<Value>(&answer).unwrap()["value"].take()
     }
 
-    /// A command of the Chrome DevTools Protocol.
     pub fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.command("goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
     }
@@ -68,7 +67,6 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", features);
     }
 
-    /// What a script returns.
     pub async fn script(&self, script: &str) -> Value {
         answer(self.client.execute(script, Vec::new())).await
     }
@@ -106,7 +104,6 @@ impl Browser {
         answer(self.find(css).await.clear()).await;
     }
 
-    /// Waits until a script returns something true.
     pub async fn wait(&self, what: &str, script: &str) {
         let handle = tokio::runtime::Handle::current();
         let found = tokio::task::block_in_place(|| {

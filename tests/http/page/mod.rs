@@ -44,7 +44,6 @@ fn scene(name: &str, http: &str) -> (Scene, Worker) {
     (scene, worker)
 }
 
-/// Where the screenshots of the documentation are.
 fn images() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images")
 }

@@ -22,11 +22,8 @@ use crate::redis_support::own_keyspace;
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n[pressure]\nmax_active_users = 1_000_000\n";
 const SECONDS: u32 = 5;
 
-/// Script calls.
 fn calls(server: &RedisServer) -> u64 {
-    let info: String = server.query(&["INFO", "commandstats"]).unwrap();
-    let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    server.calls().unwrap().get("evalsha").copied().unwrap_or(0)
 }
 
 /// Users become active at this rate; gives the calls meanwhile, and how many whole seconds that took.

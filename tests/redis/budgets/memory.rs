@@ -27,7 +27,6 @@ fn of(campaign: &str) -> BudgetId {
     BudgetId { name: "money".into(), campaign: Some(campaign.into()) }
 }
 
-/// In total.
 fn total(tokens: u64) -> TakeTurn {
     TakeTurn { span: SpanNow::Total, ..turn(tokens) }
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use testkit::{
-    clock::MovedClock,
-    proxy::{Mode, Proxy},
+    clock::ProcessClock,
+    proxy::Mode,
     redis::{RedisCluster, RedisServer},
 };
 use weir_core::{
@@ -23,8 +23,8 @@ use weir_core::{
 use weir_redis::{LedgerClock, RedisLedger, RedisOptions, RedisStats};
 use weir_worker::clock::SystemClock;
 
-use super::{all_of, budget, ledger, take_turn_patiently, turn, used};
-use crate::redis_support::{opened, options, own, own_keyspace, server};
+use super::{all_of, budget, ledger, ledger_of, take_turn_patiently, turn, used};
+use crate::redis_support::{behind_proxy, opened, options, own, own_keyspace, server};
 
 fn number(number: u64) -> TurnNumber {
     TurnNumber { run: 1, number }
@@ -36,7 +36,6 @@ async fn take(ledger: &mut RedisLedger, of: u64, turn: &TakeTurn) -> (u64, u64) 
     (answer.granted, answer.used)
 }
 
-/// Takes a turn that is not answered.
 async fn ask_in_vain(ledger: &mut RedisLedger, of: u64, turn: &TakeTurn) {
     let result = ledger.turn_at(&budget("b"), number(of), turn).await;
     assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
@@ -50,11 +49,8 @@ async fn patiently(ledger: &mut RedisLedger, of: u64) -> (u64, u64) {
 #[tokio::test]
 async fn a_turn_whose_reply_is_lost_is_taken_once_and_gets_the_same_when_it_is_repeated() {
     let server = server();
-    let target = server.url().trim_start_matches("redis://").to_owned();
-    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
-    let options = options(&[format!("redis://{}", proxy.address())]);
-    let opened = opened(&options).await.unwrap();
-    let mut ledger = ledger(&options, &opened, "weir-0");
+    let (proxy, options) = behind_proxy(&server.url()).await;
+    let (_, mut ledger) = ledger_of(&options).await;
     let (first, _) = ledger.turn_at(&budget("b"), number(1), &turn(100)).await.unwrap().unwrap();
     proxy.set(Mode::LoseReply);
     ask_in_vain(&mut ledger, 2, &turn(100)).await;
@@ -98,8 +94,7 @@ async fn a_turn_that_no_replica_has_burns_no_more_than_its_grant_however_often_i
 
 #[tokio::test]
 async fn a_turn_is_known_for_an_hour_after_it_was_made_last_and_then_takes_no_memory() {
-    let moved = MovedClock::build().unwrap();
-    let clock = moved.clock(0).unwrap();
+    let clock = ProcessClock::ahead(0).unwrap();
     let server = RedisServer::start_by(&clock).unwrap();
     let options = own(&server);
     let opened = opened(&options).await.unwrap();

@@ -77,9 +77,7 @@ pub(super) struct Budgets {
     /// The server's clock at the beginning, and at the last step.
     began: Time,
     now: Time,
-    /// The last number of a turn.
     last_number: u64,
-    /// The last turn of each holder at each budget.
     last_turns: BTreeMap<(usize, BudgetId), (TurnNumber, TakeTurn)>,
     /// What was used before the last step, and after it.
     used: (u64, u64),

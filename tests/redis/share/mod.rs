@@ -17,7 +17,7 @@ use std::{
 
 use fastrand::Rng;
 use testkit::{
-    clock::{MovedClock, ProcessClock},
+    clock::ProcessClock,
     redis::{RedisCluster, RedisServer},
 };
 use weir_core::{
@@ -95,17 +95,15 @@ enum Servers {
     One {
         server: Box<RedisServer>,
         clock: ProcessClock,
-        _library: MovedClock,
     },
     Many(RedisCluster),
 }
 
 impl Servers {
     fn one() -> Self {
-        let library = MovedClock::build().unwrap();
-        let clock = library.clock(0).unwrap();
+        let clock = ProcessClock::ahead(0).unwrap();
         let server = Box::new(RedisServer::start_by(&clock).unwrap());
-        Self::One { server, clock, _library: library }
+        Self::One { server, clock }
     }
 
     fn nodes(&self) -> Vec<&RedisServer> {
@@ -120,7 +118,6 @@ impl Servers {
     }
 }
 
-/// Where the records are.
 struct Place {
     servers: Servers,
     options: RedisOptions,

@@ -26,7 +26,6 @@ const SLACK_MS: i64 = 120_000;
 /// it is not known to the millisecond when that leaves a window.
 const WINDOWS_MS: [i64; 3] = [180_000, 181_000, 600_000];
 
-/// What an instance keeps between turns.
 #[derive(Default)]
 struct Kept {
     turn: TurnNumber,

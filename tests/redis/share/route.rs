@@ -38,7 +38,6 @@ pub(super) struct Routes {
     permits: [RedisPermits; INSTANCES.len()],
     /// Of the route without a service, and of the other one.
     books: [RouteBook; 2],
-    /// The last turn of each instance.
     last: [TurnNumber; INSTANCES.len()],
 }
 

@@ -38,7 +38,6 @@ pub(super) enum Reply {
     Shared(Option<ShareReply>),
 }
 
-/// What a holder keeps between turns.
 #[derive(Debug, Default)]
 struct Kept {
     turn: TurnNumber,

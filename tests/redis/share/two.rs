@@ -10,7 +10,7 @@ use super::{
     route::{RATE, Routes},
     service::Shares,
 };
-use crate::redis_support::options;
+use crate::redis_support::behind_proxy;
 
 /// A limit whose members share one amount.
 pub(super) trait Shared: Scripted {
@@ -44,9 +44,8 @@ impl<S: Shared> Two<S> {
     /// Two of them at a server behind a proxy.
     async fn start() -> (Proxy, Self) {
         let servers = Servers::one();
-        let target = servers.urls()[0].trim_start_matches("redis://").to_owned();
-        let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
-        let options = RedisOptions { tries: 1, ..options(&[format!("redis://{}", proxy.address())]) };
+        let (proxy, options) = behind_proxy(&servers.urls()[0]).await;
+        let options = RedisOptions { tries: 1, ..options };
         (proxy, Self { both: Both::new(servers, options).await, held: [0; 3], ahead_s: 0 })
     }
 

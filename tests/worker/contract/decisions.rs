@@ -5,7 +5,10 @@ use testkit::kafka::Record;
 
 use crate::{
     contract::run::{DAY_MS, HOUR_MS, RUN, Records},
-    support::outcome::{Outcome, OutcomeKind, case, intent, time_ms},
+    support::{
+        is_by_schema,
+        outcome::{Outcome, OutcomeKind, case, intent, time_ms},
+    },
 };
 
 /// An intent in a form that no serialiser gives it.
@@ -99,14 +102,10 @@ pub fn the_intent_in_the_envelope_is_as_it_came() {
 }
 
 pub fn every_envelope_is_valid_by_the_schema() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/decision.schema.json");
-    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
     let mut reasons = std::collections::BTreeSet::new();
     for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.kind == OutcomeKind::Suppressed) {
         let envelope = outcome.envelope();
-        let problems: Vec<String> = validator.iter_errors(&envelope).map(|problem| problem.to_string()).collect();
-        assert!(problems.is_empty(), "{name}: {problems:?}");
+        is_by_schema("schemas/decision.schema.json", &envelope);
         assert_eq!(envelope.get("cap").is_some(), envelope["reason"] == "cap", "{name}: cap is there for cap alone");
         reasons.insert(envelope["reason"].as_str().unwrap().to_owned());
     }

@@ -99,7 +99,6 @@ pub struct Run {
     pub outcomes: Outcomes,
 }
 
-/// The one run.
 pub static RUN: LazyLock<Run> = LazyLock::new(|| {
     let mut scene = Scene::bare("contract", 6, POLICY);
     scene.create_topics(PARTITIONS);
@@ -152,5 +151,4 @@ pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// Records in a list.
 pub type Records = Vec<Record>;

@@ -2,10 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{
-    kafka::{Publisher, Record},
-    wait_until,
-};
+use testkit::{kafka::Record, wait_until};
 
 use super::{
     PER_S, Post, all_approved, email, looking, mails, paced, route, routed, starts::lasting, wait_decided, waits,
@@ -19,15 +16,8 @@ use crate::support::{
 
 /// Aborts a transaction of so many records on each of the first partitions of a topic.
 fn abort(post: &Post, topic: &str, (partitions, records): (i32, usize)) {
-    let topic = post.scene.topic(topic);
-    let publisher = Publisher::transactional(&post.scene.kafka, &topic, &format!("{topic}-killed")).unwrap();
-    publisher.begin().unwrap();
-    for partition in 0..partitions {
-        for number in 0..records {
-            publisher.send(&Record::new(format!("{number}"), "{}").partition(partition)).unwrap();
-        }
-    }
-    publisher.abort().unwrap();
+    let of = |partition| (0..records).map(move |number| Record::new(number.to_string(), "{}").partition(partition));
+    post.scene.kafka.publish_aborted(&post.scene.topic(topic), (0..partitions).flat_map(of)).unwrap();
 }
 
 #[test]

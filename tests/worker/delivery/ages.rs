@@ -7,7 +7,7 @@ use testkit::{kafka::Delivery, wait_for, wait_until, worker::Worker};
 use super::{AHEAD_S, PER_S, delivered, looking, mails, paced, route, routed, waits};
 use crate::support::{
     DEADLINE, Scene,
-    http::{metric, wait_degraded, wait_ready, wait_version},
+    http::{metric, wait_degraded, wait_ready},
     stop, unlimited,
 };
 
@@ -44,8 +44,7 @@ fn how_long_the_oldest_intent_waits_is_shown_and_known_again_after_a_restart() {
     wait_until(DEADLINE, "it is known how old they are", || oldest_s(&worker) >= Some(expected()));
     let (oldest, most) = (oldest_s(&worker).unwrap(), published.elapsed().as_secs_f64());
     assert!(oldest <= most && started.elapsed().as_secs_f64() < expected(), "{oldest} of {most}");
-    scene.write_policy(&unlimited(2, &paced(1_000)));
-    wait_version(&worker, "policy", "2");
+    scene.change_policy(&worker, "2", &unlimited(2, &paced(1_000)));
     wait_until(DEADLINE, "none waits any more", || waits(&worker) == 0);
     wait_until(DEADLINE, "nor is one old", || oldest_s(&worker).is_none() && oldest_by_metric(&worker) == Some(0.0));
 }

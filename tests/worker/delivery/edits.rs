@@ -11,12 +11,7 @@ use weir_worker::clock::SystemClock;
 use super::{
     AHEAD_S, Post, delivered, looking, mails, outputs, pace::fastest_second, paced, route, routed, wait_decided, waits,
 };
-use crate::support::{
-    DEADLINE, Scene,
-    http::{metric, wait_version},
-    outcome::intent,
-    unlimited,
-};
+use crate::support::{DEADLINE, Scene, http::metric, outcome::intent, unlimited};
 
 /// An intent of the blast's campaign that expires in 100 s.
 fn short_lived(name: &str, number: usize) -> Record {
@@ -87,8 +82,8 @@ fn a_change_of_the_route_approves_no_more_than_delivery_takes() {
     wait_until(DEADLINE, "the route has settled", || {
         published.elapsed() >= Duration::from_secs(3 * AHEAD_S) && route(&worker)["why"] == "delivery takes no more"
     });
-    post.scene.write_policy(&unlimited(2, &delivered(&post.group, &format!("{RULE}\nmax_attempts = 4"))));
-    wait_version(&worker, "policy", "2");
+    let rule = delivered(&post.group, &format!("{RULE}\nmax_attempts = 4"));
+    post.scene.change_policy(&worker, "2", &unlimited(2, &rule));
     let settled = delivery.delivered().len();
     wait_until(DEADLINE, "more is delivered", || {
         let lag = post.lag();

@@ -8,7 +8,7 @@ use testkit::{SLOW_INTERVAL, kafka::Consumed, wait_for, wait_until, wait_until_e
 use super::{Post, committed, looking, mails, paced, routed};
 use crate::support::{
     DEADLINE, Scene, header,
-    http::{get, metric, wait_degraded, wait_ready, wait_version},
+    http::{get, metric, wait_degraded, wait_ready},
     outcome::cases,
     stop, unlimited,
 };
@@ -75,8 +75,7 @@ fn what_kafka_deletes_undecided_is_counted_and_reported() {
     let message = entry["message"].as_str().unwrap();
     assert!(message.contains(&topic) && message.contains("retention"), "{message}");
     assert_eq!(deleted(&worker, &scene), Some((partitions * DELETED) as f64), "offsets of {partitions} partitions");
-    scene.write_policy(&unlimited(2, &paced(1_000)));
-    wait_version(&worker, "policy", "2");
+    scene.change_policy(&worker, "2", &unlimited(2, &paced(1_000)));
     let left = MAILS - lost.len();
     wait_until_every(SLOW_INTERVAL, DEADLINE, "the others are approved", || scene.count("approved") >= left);
     let approved = cases(&scene.output("approved"));

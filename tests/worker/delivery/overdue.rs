@@ -9,15 +9,9 @@ use weir_core::{limit::route::MAX_WAIT_MS, ports::Clock as _};
 use weir_worker::clock::SystemClock;
 
 use super::{looking, mails, paced, routed, waits};
-use crate::support::{
-    DEADLINE, Scene,
-    http::{metric, wait_version},
-    outcome::cases,
-    unlimited,
-};
+use crate::support::{DEADLINE, Scene, http::metric, outcome::cases, unlimited};
 
 const HOUR_MS: i64 = 3_600_000;
-/// The partitions of the topic of waiting intents.
 const PARTITIONS: i32 = 4;
 
 /// Intents that have waited for so long, as weir writes them, so many on each partition.
@@ -66,8 +60,7 @@ fn what_has_waited_for_72_hours_is_suppressed_though_the_route_takes_no_more_and
     wait_until(DEADLINE, "none is overdue any more", || overdue() == Some(0.0));
     assert!(waits(&worker) > 0, "the others wait");
 
-    scene.write_policy(&unlimited(2, &paced(1_000)));
-    wait_version(&worker, "policy", "2");
+    scene.change_policy(&worker, "2", &unlimited(2, &paced(1_000)));
     wait_until_every(SLOW_INTERVAL, DEADLINE, "those of 71 hours are approved", || scene.count("approved") >= new);
     assert_eq!(cases(&scene.output("approved")).len(), new, "each has one record");
     assert_eq!(too_late(&scene), old, "and no other was suppressed");

@@ -58,7 +58,6 @@ fn two_workers_share_the_pace_of_a_route() {
     is_paced("paced-by-two", &["weir-0", "weir-1"]);
 }
 
-/// These workers approve a blast at the pace of its delivery.
 #[expect(clippy::print_stderr, reason = "the figures of a run")]
 fn is_paced(name: &str, instances: &[&str]) {
     let (mail_count, post) = (BLAST, Post::new(name, "rate = 1000"));

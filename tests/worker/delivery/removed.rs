@@ -10,7 +10,7 @@ use weir_kafka::waiting_topics;
 use super::{all_approved, committed, looking, mails, paced, routed, wait_looked, waits};
 use crate::support::{
     DEADLINE, Scene, ends,
-    http::{wait_degraded, wait_ready, wait_version, wait_whole},
+    http::{wait_degraded, wait_ready, wait_whole},
     outcome::cases,
     said, unlimited,
 };
@@ -20,7 +20,6 @@ const WAITING: &str = "WEIR__KAFKA__WAITING";
 /// More than a slow route takes before a test gives up.
 const MAILS: usize = 400;
 
-/// A scene with a slow route.
 fn slow(name: &str) -> Scene {
     let mut scene = routed(name, (4, 32), &paced(1));
     scene.end_sessions_soon();
@@ -61,8 +60,7 @@ fn check(scene: &Scene) -> (bool, String) {
 fn intents_that_wait_when_their_route_is_removed_are_decided_at_once() {
     let scene = routed("removed", (4, 32), "");
     let worker = scene.ready("only");
-    scene.write_policy(&unlimited(2, &paced(1)));
-    wait_version(&worker, "policy", "2");
+    scene.change_policy(&worker, "2", &unlimited(2, &paced(1)));
     // Nothing can wait yet, so whoever starts without the route finds all that does.
     let begun = committed(&scene, "email");
     assert!(begun.len() == 32 && begun.iter().all(Option::is_some), "{begun:?}");
@@ -124,8 +122,7 @@ fn intents_that_wait_for_a_route_that_an_instance_has_never_seen_are_decided_by_
     let blind = scene.worker_with("blind", &[("WEIR__POLICY__REFRESH", "1h")]);
     wait_ready(&blind);
     let mut sees = scene.ready("sees");
-    scene.write_policy(&unlimited(2, &paced(1)));
-    wait_version(&sees, "policy", "2");
+    scene.change_policy(&sees, "2", &unlimited(2, &paced(1)));
     wait_looked(&sees);
     scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "some wait", || waits(&sees) > 50);
@@ -150,7 +147,6 @@ fn where_waiting_topics_are_called_like_outputs_these_are_not_read_and_are_no_to
     let entry = wait_degraded(&worker, "policy");
     let message = entry["message"].as_str().unwrap();
     assert!(message.contains(&format!("{}-approved, which the configuration names", scene.name)), "{message}");
-    scene.write_policy(&unlimited(3, ""));
-    wait_version(&worker, "policy", "3");
+    scene.change_policy(&worker, "3", &unlimited(3, ""));
     wait_whole(&worker);
 }

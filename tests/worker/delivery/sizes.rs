@@ -6,7 +6,6 @@ use testkit::{kafka::Record, wait_until, worker::Worker};
 use super::{looking, mails, paced, routed};
 use crate::support::{
     DEADLINE, Scene,
-    http::wait_version,
     outcome::{self, intent},
     unlimited,
 };
@@ -44,8 +43,7 @@ fn what_the_topic_of_its_route_does_not_take_is_a_dead_letter_where_it_has_to_wa
     // Of many small ones together more than the topic takes wait at a time.
     scene.publish(mails("second", MAILS).chain([large("lowered", 50_000)]));
     wait_dead(&scene, &mut worker, &["known", "lowered"]);
-    scene.write_policy(&unlimited(2, ""));
-    wait_version(&worker, "policy", "2");
+    scene.change_policy(&worker, "2", &unlimited(2, ""));
     scene.publish([large("unpaced", 50_000)]);
     wait_until(DEADLINE, "all others are approved", || scene.count("approved") > 2 * MAILS);
     assert_eq!(scene.count("approved"), 2 * MAILS + 1, "each intent has one record");

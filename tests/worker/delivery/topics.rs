@@ -4,12 +4,8 @@ use std::time::{Duration, Instant};
 
 use testkit::{SLOW_INTERVAL, wait_until, wait_until_every};
 
-use super::{all_approved, committed, looking, mails, paced, routed, wait_looked, waits};
-use crate::support::{
-    DEADLINE,
-    http::{wait_version, wait_whole},
-    unlimited,
-};
+use super::{all_approved, looking, mails, paced, routed, wait_looked, waits};
+use crate::support::{DEADLINE, http::wait_whole, unlimited};
 
 #[test]
 fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
@@ -28,8 +24,7 @@ fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
         scene.kafka.end_offsets(&topic).unwrap()[1..].iter().any(|end| *end > 0)
     });
     let all = EACH + sent;
-    scene.write_policy(&unlimited(2, &paced(1_000)));
-    wait_version(&worker, "policy", "2");
+    scene.change_policy(&worker, "2", &unlimited(2, &paced(1_000)));
     wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.count("approved") >= all);
     all_approved(&scene, all);
 }
@@ -47,11 +42,7 @@ fn the_topic_of_a_route_that_was_removed_may_be_deleted_and_troubles_no_worker()
     scene.write_policy(&unlimited(2, ""));
     wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.count("approved") >= MAILS);
     let topic = scene.topic("waiting-email");
-    let is_read = || {
-        let committed = committed(&scene, "email").into_iter();
-        committed.zip(scene.kafka.end_offsets(&topic).unwrap()).all(|(done, end)| done == Some(end))
-    };
-    wait_until(DEADLINE, "its group has read all of it", is_read);
+    scene.wait_at_end(&format!("{}-waiting-email", scene.name), &topic);
     scene.kafka.delete_topic(&topic).unwrap();
     let has_none = |line: &str| {
         let given = line.contains("waiting intents: the group has given the partitions");

@@ -4,7 +4,7 @@ use std::{ops::Range, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::{
-    clock::MovedClock,
+    clock::ProcessClock,
     proxy::{Mode, Proxy},
     redis::{RedisCluster, RedisServer},
     worker::Worker,
@@ -183,8 +183,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
     const AHEAD_S: i64 = 3_600;
     const LONG_LIMIT: u64 = 400;
     const LONG_WINDOW_MS: i64 = 600_000;
-    let moved = MovedClock::build()?;
-    let clocks = (0..6).map(|_| moved.clock(0)).collect::<Result<Vec<_>>>()?;
+    let clocks = (0..6).map(|_| ProcessClock::ahead(0)).collect::<Result<Vec<_>>>()?;
     let cluster = RedisCluster::start_by(&clocks, 1)?;
     let mut trial = on(ground, order, "budget-clock", cluster.nodes())?;
     // One more that the case does not outlast, on the same node.
