@@ -67,6 +67,7 @@ fn the_demo_answers_about_the_users_that_it_has_sent_to() {
             "weir-why: too_early",
             "Route sms, ",
             "The demo stays up, with 500 intents per second.",
+            " -C -o end -u -f '%s %h\\n' | grep mine-\n",
         ],
     );
     demo.interrupt();

@@ -303,8 +303,7 @@ Watch it, and explain a user: http://{http}/ in a browser
 Publish an intent:
   echo '7:{{"id":"mine-1","user_id":7,"channel":"push"}}' | kcat -b {brokers} -t {intents} -K: -P
 See what becomes of yours:
-  kcat -b {brokers} -t {approved} -C -o end -u -f '%s %h
-' | grep mine-
+  kcat -b {brokers} -t {approved} -C -o end -u -f '%s %h\n' | grep mine-
 The deferred intents come back by themselves. Publish one that does within a minute or two, and follow it with the command above:
   echo '7:{{"id":"mine-3","user_id":7,"not_before":"'$(date -u -d '1 minute' +%FT%TZ)'"}}' | kcat -b {brokers} -t {intents} -K: -P
 Ask what a user was sent and may be sent, or decide an intent:
