@@ -5,14 +5,13 @@ use std::{sync::Arc, time::Instant};
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use weir_core::{
-    basis::time::Time,
     decision::verdict::SuppressReason,
     intent::dead_letter::DeadLetterReason,
     policy::{Cap, Mode, Policy},
-    ports::NodeHealth,
+    ports::{Clock as _, NodeHealth},
     segment::{Segment, SegmentSet},
 };
-use weir_worker::{refresh::Refreshed, status::LaneStatus};
+use weir_worker::{clock::SystemClock, refresh::Refreshed, status::LaneStatus};
 
 use crate::{deferred::DeferredCount, http::Degradation, limits::LimitsDesk, metrics::Metrics};
 
@@ -52,7 +51,8 @@ impl Nodes {
 
 impl Vitals {
     /// A look at a worker that waits for this before it is ready, and finds this degraded. Counts are totals since its start.
-    pub async fn look(&self, at: Time, waiting: Vec<String>, degraded: Vec<Degradation>) -> Value {
+    pub async fn look(&self, waiting: Vec<String>, degraded: Vec<Degradation>) -> Value {
+        // Before the clock is read and anything is counted, for rates are made of both: a ledger that is silent keeps them waiting for a second.
         let (limits, omitted) = self.limits.rows().await;
         let (set, policy) = (self.segments.current(), self.policy.current());
         let (lag, nodes) = (self.metrics.lags(), self.nodes.0.load());
@@ -60,7 +60,7 @@ impl Vitals {
         let size = |segment: &Segment| json!({"name": segment.name, "users": segment.members.len()});
         let sizes: Value = set.segments().iter().map(size).collect();
         json!({
-            "at": at,
+            "at": SystemClock.now(),
             "weir": env!("CARGO_PKG_VERSION"),
             "decisions": decisions(&self.metrics),
             "dead_letters": dead_letters(&self.metrics),

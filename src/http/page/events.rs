@@ -10,8 +10,6 @@ use axum::{
     },
 };
 use tokio_stream::StreamExt as _;
-use weir_core::ports::Clock as _;
-use weir_worker::clock::SystemClock;
 
 use super::super::{Api, problem::Problem};
 
@@ -38,7 +36,7 @@ pub(super) async fn events(State(api): State<Arc<Api>>) -> Response {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
                 let degraded = api.sources.health.degraded();
-                let look = api.sources.vitals.look(SystemClock.now(), api.waiting(), degraded).await;
+                let look = api.sources.vitals.look(api.waiting(), degraded).await;
                 Event::default().event("look").retry(RETRY).data(look.to_string())
             };
             // An open stream would hold the end of the server up.
