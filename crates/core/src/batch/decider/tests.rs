@@ -13,11 +13,12 @@ use crate::{
     basis::shard::UserHash,
     batch::{
         output::Grounds,
-        record::ReadBefore,
+        record::{Destination, ReadBefore},
         tests::{Row, Rows},
     },
     decision::{
-        decision_header,
+        decision_header, envelope,
+        room::{HEADER_BYTES, RECORD_BYTES},
         verdict::{Cause, Counts, Decision, DenyingBudget, SuppressReason, Suppressed, Verdict},
     },
     deferral::DeferReason,
@@ -167,6 +168,20 @@ fn to_defer(decider: &Decider, user: UserHash, suppressed: Suppressed<'_>, now: 
     let denial = (GateReason::Limit(suppressed.reason(), action), suppressed.eligible_at);
     let fate = Fate::Suppressed(Denier::Gate(denial), None);
     grounds.to_defer((None, user), (fate, &Verdict::Suppressed(suppressed)), now)
+}
+
+#[test]
+fn a_record_fits_up_to_the_byte_with_whatever_a_decision_adds() {
+    let (decider, value) = (decider(""), r#"{"id":"1","user_id":"u"}"#.to_owned());
+    let row = Row { value, headers: vec![("own", "header".to_owned())], ..Row::default() };
+    let names_bytes = decider.names_bytes();
+    let added = envelope::overhead_bytes(names_bytes).max(decision_header::max_bytes(names_bytes) + HEADER_BYTES);
+    let bytes = (RECORD_BYTES + row.value.len() + row.bytes_beside_value(0) + added) as u64;
+    decider.limits.set(Destination::Suppressed, bytes);
+    assert!(decider.decode(&row)[0].is_ok());
+    decider.limits.set(Destination::Suppressed, bytes - 1);
+    let letter = DeadLetter::not_writable(row.value.len(), Oversize { bytes, limit_bytes: bytes - 1 });
+    assert_eq!(decider.decode(&row), [Err(Undecided::Invalid(letter))]);
 }
 
 #[test]
