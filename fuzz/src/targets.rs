@@ -89,10 +89,8 @@ pub fn refund(data: &[u8]) {
         _ => IdHash::of(intent),
     };
     assert_eq!(members["intent_id"].as_str().map(hash), Some(id));
-    let named = match &members["user_id"] {
-        Value::String(text) => text.clone(),
-        number => number.to_string(),
-    };
+    let user_id = &members["user_id"];
+    let named = user_id.as_str().map_or_else(|| user_id.to_string(), str::to_owned);
     assert_eq!(UserHash::of(&named), user, "the user is {named:?}");
 }
 

@@ -100,7 +100,9 @@ impl WorkerLimits {
         let spawn = move |task: LimitTask| {
             let running = running.clone();
             tokio::spawn(async move {
-                task.await;
+                if let Err(error) = tokio::spawn(task).await {
+                    tracing::warn!("the task of a limit has failed: {error}");
+                }
                 drop(running);
             });
         };
