@@ -170,6 +170,10 @@ impl KafkaSink {
 
 impl Sink<MessageBatch, Membership> for KafkaSink {
     fn submit(&mut self, job: KafkaJob) {
+        // The reply to a recovery that nobody waits for any more would be taken for that to this commit.
+        if self.task != Task::Nothing {
+            self.committer = None;
+        }
         self.task = Task::Commit(Instant::now());
         if let Some(committer) = &self.committer
             && committer.commands.send(CommitterCommand::Commit(Box::new(job))).is_err()
@@ -279,7 +283,27 @@ impl Producers {
 
 #[cfg(test)]
 mod tests {
+    use rdkafka::{consumer::Consumer as _, mocking::MockCluster};
+    use weir_core::basis::origin::TopicId;
+
     use super::*;
+    use crate::{client::Reads, tests::options, topics::asking};
+
+    #[test]
+    fn a_thread_that_owes_the_reply_to_a_recovery_is_given_no_commit() {
+        let cluster = MockCluster::new(1).unwrap();
+        let options = KafkaOptions { brokers: cluster.bootstrap_servers(), ..options("weir", "0") };
+        let consumer = Arc::new(asking(&options, &options.consumer()).unwrap());
+        let metadata = Arc::new(consumer.group_metadata().unwrap());
+        let records = MessageBatch::new(Arc::clone(&consumer), Reads::Published);
+        let membership = Membership { consumer, metadata, topic: TopicId::UNKNOWN };
+        let (commands, inbox) = sync_channel(1);
+        let (_replies_to, replies) = mpsc::channel(1);
+        let mut sink = KafkaSink::new(Arc::new(options), 0);
+        (sink.committer, sink.task) = (Some(Committer { commands, replies }), Task::Recovery(Instant::now()));
+        sink.submit(Job { records, outputs: Vec::new(), progress: Vec::new(), membership });
+        assert!(sink.committer.is_none() && inbox.try_recv().is_err());
+    }
 
     #[test]
     fn a_producer_that_is_not_replaced_in_time_makes_no_batch_smaller() {
