@@ -5,9 +5,12 @@ use std::ops::ControlFlow;
 use super::*;
 use crate::trace::{BatchReport, BatchTrace, Tracer};
 
-/// Samples every batch. What was reported: records and error of each one whose commit has ended.
+/// Records and error of a batch whose commit has ended.
+type Report = (usize, Option<String>);
+
+/// Samples every batch, and has what was reported.
 #[derive(Clone, Default)]
-struct Every(Arc<RwLock<Vec<(usize, Option<String>)>>>);
+struct Every(Arc<RwLock<Vec<Report>>>);
 
 impl Tracer for Every {
     fn begin(&self) -> Option<Box<dyn BatchTrace>> {
