@@ -8,6 +8,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::RandomState;
 
+pub(crate) use self::defer::Ruled;
 use self::{defer::unavailable_for_ms, queue::Queues, stamp::Stamp};
 use super::{
     decider::{
@@ -120,8 +121,11 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         self.count(came);
         let decision = self.grounds.decision(record, came.result, fate);
         if let Some(wheel) = self.wheel
-            && let Some(to_defer) =
-                self.grounds.to_defer((decision.segment, intent.user), (fate, &decision.verdict), self.grounds.now)
+            && let Some(to_defer) = self.grounds.to_defer(
+                (decision.segment, intent.user),
+                Ruled { fate, verdict: &decision.verdict },
+                self.grounds.now,
+            )
         {
             return self.deferred(wheel, came, to_defer);
         }

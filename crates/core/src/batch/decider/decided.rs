@@ -4,7 +4,7 @@ use super::{AskedBatch, Fate, GateResult, GatedBatch, KeptLimits, Settlement, Un
 use crate::{
     basis::time::Time,
     batch::{
-        output::{Came, Grounds, NumbersOf, OutputWriter},
+        output::{Came, Grounds, NumbersOf, OutputWriter, Ruled},
         record::{Output, RecordView, Records},
         tally::Tally,
     },
@@ -95,7 +95,7 @@ impl<R: Records> DecidedBatch<'_, R> {
         let intent = self.asked.gated.intents.decoded[record].as_ref().ok()?;
         let grounds = self.grounds();
         let segment = grounds.segment(self.result(record));
-        grounds.to_defer((segment, intent.user), (self.fate(record), verdict), now)
+        grounds.to_defer((segment, intent.user), Ruled { fate: self.fate(record), verdict }, now)
     }
 
     pub fn result(&self, record: usize) -> &GateResult {

@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     basis::shard::UserHash,
     batch::{
-        output::Grounds,
+        output::{Grounds, Ruled},
         record::{Destination, ReadBefore},
         tests::{Row, Rows},
     },
@@ -167,7 +167,7 @@ fn to_defer(decider: &Decider, user: UserHash, suppressed: Suppressed<'_>, now: 
     let action = decider.policy.get().pressure.as_ref().map(|rule| rule.action).unwrap_or_default();
     let denial = (GateReason::Limit(suppressed.reason(), action), suppressed.eligible_at);
     let fate = Fate::Suppressed(Denier::Gate(denial), None);
-    grounds.to_defer((None, user), (fate, &Verdict::Suppressed(suppressed)), now)
+    grounds.to_defer((None, user), Ruled { fate, verdict: &Verdict::Suppressed(suppressed) }, now)
 }
 
 #[test]

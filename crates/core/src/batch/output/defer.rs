@@ -18,12 +18,18 @@ pub(super) fn unavailable_for_ms(before: Option<&Deferral>) -> i64 {
     (MINUTE_MS << times.min(4)).min(15 * MINUTE_MS)
 }
 
+/// What an intent got, and how.
+pub(crate) struct Ruled<'v> {
+    pub(crate) fate: Fate,
+    pub(crate) verdict: &'v Verdict<'v>,
+}
+
 impl Grounds<'_> {
     /// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
     pub(crate) fn to_defer(
         self,
         (segment, user): (Option<&str>, UserHash),
-        (fate, verdict): (Fate, &Verdict<'_>),
+        Ruled { fate, verdict }: Ruled<'_>,
         now: Time,
     ) -> Option<(DeferReason, Time)> {
         let Verdict::Suppressed(suppressed) = verdict else { return None };
