@@ -3,25 +3,39 @@
 
 use std::{
     collections::BTreeMap,
+    rc::Rc,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use tokio::{
+    sync::mpsc::{Receiver, channel},
+    task::spawn_local,
+};
+use tokio_util::sync::CancellationToken;
 use weir_core::{
     limit::{
         route::{
             permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
-            routes::{Pool, RouteState},
+            routes::{Pool, RouteState, Routes},
         },
         share::TurnNumber,
     },
     ports::{Share, StoreError},
 };
 use weir_redis::RedisPermits;
+use weir_worker::{
+    routes::HeldRoutes,
+    share::{KeyedKeeper, LimitTask},
+};
 
 use super::{
-    downstream::SharedDownstream,
+    delivery::ROUTE,
+    downstream::{SharedDownstream, SimOffsets},
     env::{Env, lock},
+    lanes::THE_ROUTE,
+    process::Process,
+    run::World,
     sabotage::Sabotage,
     script::Item,
 };
@@ -249,5 +263,33 @@ impl Share<RoutePermits> for SimPermits {
                 Err(error)
             }
         }
+    }
+}
+
+impl World {
+    /// What the route takes in a process, by a keeper of its own until the process leaves, and what says when its tasks have ended.
+    pub fn keep_routes(&self, process: &Rc<Process>, leave: &CancellationToken) -> Option<(Arc<Routes>, Receiver<()>)> {
+        self.setting.paced?;
+        let (routes, number) = (Routes::new(), process.number);
+        assert_eq!(routes.state(ROUTE).topic, THE_ROUTE);
+        let (downstream, book) = (Arc::clone(&self.broker.borrow().downstream), Arc::clone(&self.book));
+        let offsets = SimOffsets::new(&self.env, number, (Arc::clone(&downstream), Arc::clone(&book)));
+        let (policy, clock) = (Arc::clone(&self.keepers_policy), process.clock.clone());
+        let held = HeldRoutes { routes: Arc::clone(&routes), offsets: Arc::new(offsets), clock: clock.clone() };
+        let reached = Reached { downstream, book, state: routes.state(ROUTE) };
+        let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
+        let permits = move || SimPermits::new(&env, number, connect(), reached.clone());
+        let (of, (running, ended)) = (Rc::clone(process), channel(1));
+        let spawn = move |task: LimitTask| {
+            let running = running.clone();
+            let work = async move {
+                task.await;
+                drop(running);
+            };
+            drop(spawn_local(of.run(work)));
+        };
+        let keeper = KeyedKeeper::new(held, policy, (permits, clock), spawn);
+        spawn_local(process.run(keeper.run(leave.clone())));
+        Some((routes, ended))
     }
 }

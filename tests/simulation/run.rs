@@ -16,29 +16,18 @@ use std::{
 use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_core::{
-    basis::current::Current,
-    batch::decider::Decider,
-    limit::{HeldLimits, route::routes::Routes},
-    policy::Policy,
-};
-use weir_worker::{
-    budgets::BudgetKeeper,
-    lane::LaneError,
-    pressure::PressureKeeper,
-    routes::HeldRoutes,
-    share::{KeyedKeeper, LimitTask},
-};
+use weir_core::{basis::current::Current, batch::decider::Decider, limit::HeldLimits, policy::Policy};
+use weir_worker::{budgets::BudgetKeeper, lane::LaneError, pressure::PressureKeeper};
 
 use super::{
     broker::Broker,
     check,
     delivery::{self, Rule},
-    downstream::{Downstream, SimOffsets},
+    downstream::Downstream,
     env::{Env, Tracing, keep_log, lock},
     growth,
-    lanes::{LaneParts, THE_ROUTE, compare},
-    permits::{Reached, SharedBook, SimPermits},
+    lanes::{LaneParts, compare},
+    permits::SharedBook,
     phases,
     process::{Process, Shared},
     rebuild::{self, Rebuilds},
@@ -303,25 +292,6 @@ impl World {
         }
     }
 
-    /// What the route takes in a process, by a keeper of its own.
-    fn keep_routes(&self, process: &Rc<Process>, stop: &CancellationToken) -> Option<Arc<Routes>> {
-        self.setting.paced?;
-        let (routes, number) = (Routes::new(), process.number);
-        assert_eq!(routes.state(delivery::ROUTE).topic, THE_ROUTE);
-        let (downstream, book) = (Arc::clone(&self.broker.borrow().downstream), Arc::clone(&self.book));
-        let offsets = SimOffsets::new(&self.env, number, (Arc::clone(&downstream), Arc::clone(&book)));
-        let (policy, clock) = (Arc::clone(&self.keepers_policy), process.clock.clone());
-        let held = HeldRoutes { routes: Arc::clone(&routes), offsets: Arc::new(offsets), clock: clock.clone() };
-        let reached = Reached { downstream, book, state: routes.state(delivery::ROUTE) };
-        let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
-        let permits = move || SimPermits::new(&env, number, connect(), reached.clone());
-        let of = Rc::clone(process);
-        let spawn = move |task: LimitTask| drop(spawn_local(of.run(task)));
-        let keeper = KeyedKeeper::new(held, policy, (permits, clock), spawn);
-        spawn_local(process.run(keeper.run(stop.clone())));
-        Some(routes)
-    }
-
     /// A second process of the same name.
     pub fn twin(self: &Rc<Self>, instance: usize) {
         self.has_twins.set(true);
@@ -347,9 +317,9 @@ impl World {
             Some(Ok(())) => {}
         }
         self.give_admissions(&process);
-        let routes = self.keep_routes(&process, &stop);
-        let reported = routes.clone().unwrap_or_default();
         let leave = CancellationToken::new();
+        let (routes, routes_ended) = self.keep_routes(&process, &leave).unzip();
+        let reported = routes.clone().unwrap_or_default();
         let held = HeldLimits { pressure: Some(pressure), routes, ..HeldLimits::default() };
         let decider = Decider { held, ..self.decider.clone() };
         let activity = spawn_local(process.run(activity.run(leave.clone())));
@@ -390,6 +360,9 @@ impl World {
         leave.cancel();
         let _ = activity.await;
         process.run(budgets.close()).await;
+        if let Some(mut ended) = routes_ended {
+            process.run(ended.recv()).await;
+        }
         process.kill();
     }
 }

@@ -53,6 +53,7 @@ While Redis is unavailable for longer than redis.unavailable_after: channel push
  (everybody else)  daily       at most 1 in any 24h
 ";
     assert_eq!(run("policy-everything.toml", &[]), (expected.to_owned(), None));
+    assert!(run("policy-absent.toml", &[]).1.unwrap().contains("No such file"));
     assert!(run("../../README.md", &[]).1.unwrap().contains("neither a .toml nor a .json"));
 }
 
