@@ -28,7 +28,7 @@ use std::{
 };
 
 use axum::body::Bytes;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::segment::SegmentSet;
 use weir_oracle::desk::ServiceDesk;
@@ -41,7 +41,7 @@ pub use self::{
     server::Server,
     status::{Degradation, Degraded, Status},
 };
-use self::{auth::Access, page::MAX_VIEWERS, problem::Problem, server::Ending, single_flight::SingleFlight};
+use self::{auth::Access, page::Viewers, problem::Problem, server::Ending, single_flight::SingleFlight};
 use crate::{config::HttpSettings, metrics::Metrics, query::UserView, vitals::Vitals};
 
 /// What the endpoints are made of.
@@ -61,8 +61,7 @@ struct Api {
     /// Users that are being looked up.
     lookups: SingleFlight<String, Result<UserView, Problem>>,
     access: Access,
-    /// Places for those who look at the page.
-    viewers: Arc<Semaphore>,
+    viewers: Viewers,
     /// Cancelled once the worker was asked to stop.
     draining: CancellationToken,
     /// Cancelled when the server stops.
@@ -101,7 +100,7 @@ pub fn start(
         options: options.clone(),
         lookups: SingleFlight::default(),
         access,
-        viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
+        viewers: Viewers::new(),
         draining: draining.clone(),
         stop: stop.clone(),
         document: OnceLock::new(),

@@ -12,7 +12,7 @@ use axum::{
 };
 
 use super::Api;
-pub(super) use events::MAX_VIEWERS;
+pub(super) use events::Viewers;
 
 struct Asset {
     path: &'static str,

@@ -110,7 +110,7 @@ impl OutputTopic {
 
 /// The output topics of a producer. To be dropped before it.
 pub struct OutputTopics {
-    /// Each by its destination with partition 0; of waiting intents those that something was written to.
+    /// By destination, with partition 0. A topic of waiting intents is added when something is written to it.
     topics: BTreeMap<Destination, OutputTopic>,
     options: KafkaOptions,
     /// What of a partition is handed over at a time, at most.

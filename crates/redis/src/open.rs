@@ -299,11 +299,11 @@ pub(super) fn get(key: String) -> Request {
 /// Shards by what they answer when they are asked for their epoch.
 #[derive(Default)]
 pub(super) struct ShardEpochs {
-    /// Those that have the keyspace's.
+    /// With the keyspace's epoch.
     pub(super) whole: Vec<u16>,
-    /// Those that have none, or another.
+    /// With no epoch, or another one.
     pub(super) lost: Vec<u16>,
-    /// Those that do not answer, and why.
+    /// Without an answer, and why.
     pub(super) silent: Vec<(u16, RequestError)>,
 }
 

@@ -51,7 +51,7 @@ struct NodesSeen {
 struct NodeQueue {
     free: Mutex<Vec<RedisStore>>,
     permits: Arc<Semaphore>,
-    /// Of the requests that are under way, and of those that wait.
+    /// One for each request that runs or waits.
     places: Arc<Semaphore>,
 }
 

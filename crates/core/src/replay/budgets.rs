@@ -23,7 +23,7 @@ use crate::{
 pub struct ReplayBudgets {
     policy: Arc<Policy>,
     accounts: HashMap<BudgetId, Account>,
-    /// When each budget first denied an intent, by its name in the policy; those that did.
+    /// When a budget first denied an intent, by its name in the policy. A budget that denied none is not in it.
     pub first_spent: BTreeMap<Arc<str>, Time>,
     /// It hears what was granted and not spent.
     lender: Lender,

@@ -93,7 +93,7 @@ impl ReplayTally {
         }
     }
 
-    /// Numbers the next records, in the order in which they were read, and gives the first one's number. `None`: it is no intent.
+    /// Numbers the next records in the order in which they were read, and returns the first number. `None` is a record without an intent.
     pub fn number<'i, 'v: 'i>(&mut self, intents: impl IntoIterator<Item = Option<&'i Intent<'v>>>) -> usize {
         let first = self.sent.len();
         for intent in intents {

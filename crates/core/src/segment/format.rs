@@ -74,8 +74,8 @@ fn word(reader: &mut impl Read) -> io::Result<u32> {
     Ok(u32::from_le_bytes(word))
 }
 
-/// Reads one 32-bit bitmap, container by container: each becomes a block's bitmap. The library reads and checks the containers; what is
-/// around them (which there are, of which kind) is read here.
+/// Reads one 32-bit bitmap, container by container: each becomes a block's bitmap. The library reads and checks the containers; this
+/// reads the list of them, with their kinds.
 fn read_blocks(reader: &mut impl Read) -> io::Result<Blocks> {
     let (runs, described) = read_head(reader)?;
     let mut blocks = Blocks::new();

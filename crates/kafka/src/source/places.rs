@@ -57,8 +57,8 @@ impl KafkaSource {
     }
 
     pub(super) fn go_to(&mut self, from: TopicPartitionList) -> Result<(), SourceError> {
-        // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
-        // set it up anew. A seek discards fetched records. It fails on a partition that librdkafka has stopped.
+        // No second assignment: it would end the first one, and with it the forwarding to our queue, after we had set it
+        // up again. A seek discards fetched records. It fails on a partition that librdkafka has stopped.
         self.cannot_seek = true;
         from.elements().iter().for_each(|element| _ = self.ends_read.remove(&element.partition()));
         let sought =

@@ -70,7 +70,7 @@ pub(super) trait Limit: Send + Sync + 'static {
         None
     }
 
-    /// Whether the tokens that a record took are spent, whatever becomes of its batch: those that are kept of it go back then.
+    /// Whether the tokens that a record took are spent whatever becomes of its batch. Then its kept tokens go back.
     fn is_spent(&self, _record: usize, _: &Fates) -> bool {
         false
     }

@@ -284,7 +284,7 @@ impl ActiveUsers {
         found != 0 && (behind < self.window || i64::from(behind) >= MINUTES - AHEAD_MINUTES)
     }
 
-    /// Finds a place only when it is asked for: the first one tells of most users that they are not active.
+    /// Computes each place when it is asked for: for most users the first one shows that they are not active.
     #[inline]
     fn places(&self, user: ActivityHash) -> impl Iterator<Item = usize> + use<> {
         let cells = self.cells.len() as u128;
