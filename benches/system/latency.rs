@@ -15,10 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use rdkafka::{
-    Message, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer},
-};
+use rdkafka::{Message, Offset, TopicPartitionList, consumer::Consumer};
 use serde::Serialize;
 use serde_json::json;
 use testkit::{kafka::BoundedConsumer, unique, wait_for, worker::Worker};
@@ -213,7 +210,7 @@ fn topic_names(run: &Run, servers: &Servers, topic: &impl Fn(&str) -> String) ->
 
 /// Waits until all lanes are in the run's group and have their partitions.
 fn wait_joined(servers: &Servers, run: &Run) -> Result<()> {
-    let asking: BaseConsumer = servers.kafka.client().config().create()?;
+    let asking: BoundedConsumer = servers.kafka.client().config().create()?;
     let lanes = servers.settings().lane_count();
     let joined = wait_for(PATIENCE, || {
         let groups = asking.fetch_group_list(Some(&run.group), PATIENCE).ok()?;

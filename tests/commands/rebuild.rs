@@ -1,5 +1,4 @@
 //! The promise: after a rebuild every verdict is the one that it would have been without the loss.
-#![allow(clippy::disallowed_methods, reason = "--since needs now")]
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -20,7 +19,9 @@ use testkit::{
     wait_until,
     worker::Worker,
 };
+use weir_core::ports::Clock as _;
 use weir_domain::{Layout, UserHash, slot_of_shard};
+use weir_worker::clock::SystemClock;
 
 /// The parts of weir that say where a user's history is.
 mod weir_domain {
@@ -412,9 +413,10 @@ fn a_rebuild_that_forgets_refunds_or_a_part_of_the_history_is_seen_by_the_compar
     for (node, planted) in pair.nodes().into_iter().skip(1).zip([Planted::NoRefunds, Planted::ShortHistory]) {
         pair.flush(node);
         let mut command = pair.lossy.command(&["rebuild", "--settle", "0s"]);
+        let now = jiff::Timestamp::from_millisecond(SystemClock.now().millis()).unwrap().to_string();
         match planted {
             Planted::NoRefunds => command.env_remove("WEIR__KAFKA__REFUNDS"),
-            Planted::ShortHistory => command.args(["--since", &jiff::Timestamp::now().to_string()]),
+            Planted::ShortHistory => command.args(["--since", &now]),
         };
         let warned = String::from_utf8_lossy(&succeed(&mut command).stdout).contains("--since");
         assert_eq!(warned, planted == Planted::ShortHistory);

@@ -18,7 +18,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Instant,
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
@@ -28,6 +29,10 @@ use catalogue::{CASES, Case};
 use ground::Ground;
 use report::{Outcome, Report};
 use trial::{Findings, Order};
+
+/// How long a case may take: one that takes longer hangs. One of them waits for up to half an hour; in CI, 70 s were measured.
+const CASE_DEADLINE: Duration = Duration::from_secs(3_600);
+const CASE_DEADLINE_IN_CI: Duration = Duration::from_secs(300);
 
 /// Inject every fault of the catalogue, and judge the committed output
 #[derive(Debug, Parser)]
@@ -116,10 +121,23 @@ fn main() -> Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Ends this process, and with it its servers, where a case hangs, and names the case. Whoever runs the case drops the sender at its end.
+fn watch(order: &Order) -> Sender<()> {
+    let (running, end) = channel();
+    let (case, limit) = (order.case, if order.times_count { CASE_DEADLINE } else { CASE_DEADLINE_IN_CI });
+    std::thread::spawn(move || {
+        if end.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("{:4} FAILS: it has not ended after {} s", case.key, limit.as_secs());
+            std::process::exit(1);
+        }
+    });
+    running
+}
+
 /// Runs one case; a panic is a failure like any other.
 fn run(order: &Order, ground: &mut Ground) -> Outcome {
     eprintln!("{:4} {} ...", order.case.key, order.case.what);
-    let start = Instant::now();
+    let (start, _running) = (Instant::now(), watch(order));
     let found = catch_unwind(AssertUnwindSafe(|| (order.case.run)(ground, order)));
     let found: Result<Findings, String> = match found {
         Ok(Ok(findings)) => Ok(findings),

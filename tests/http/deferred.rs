@@ -1,10 +1,11 @@
 //! `GET /v1/deferred`: how many intents are due in each coming hour, as the metric and the page say it, too.
-#![expect(clippy::disallowed_methods, reason = "the clock is moved from the true time on")]
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use testkit::{clock::ProcessClock, redis::RedisServer, wait_until};
 use weir::{config::HttpSettings, deferred::DeferredCount};
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
 use crate::{
     client::Client,
@@ -36,7 +37,7 @@ fn wait_due(client: &Client, expected: &[(&str, u64)]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deferred_intents_are_shown_by_the_hour_that_they_are_due_in_until_they_are_released() {
-    let ahead_s = |at: &str| at.parse::<Timestamp>().unwrap().as_second() - Timestamp::now().as_second();
+    let ahead_s = |at: &str| at.parse::<Timestamp>().unwrap().as_second() - SystemClock.now().millis() / 1_000;
     let clock = ProcessClock::ahead(ahead_s("2026-11-20T21:30:00Z")).unwrap();
     let redis = RedisServer::start_by(&clock).unwrap();
     let mut scene = Scene::on_redis(vec![redis.url()], "http-deferred", 1, POLICY);

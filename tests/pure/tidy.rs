@@ -279,6 +279,23 @@ fn unsafe_code_is_in_the_kafka_edge_alone() {
     assert!(wrong.is_empty(), "unsafe outside of crates/kafka/src/native: {}", wrong.join(", "));
 }
 
+/// rdkafka's own one polls until librdkafka has closed it, however long that takes. Clippy cannot tell it from one without a group.
+#[test]
+fn a_consumer_of_a_group_in_tests_ends_at_a_deadline() {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for (path, text) in ["tests", "testkit", "benches"].iter().flat_map(|folder| sources(folder)) {
+        let names_a_group = text.contains(concat!("set(\"group", ".id\""));
+        seen += usize::from(names_a_group);
+        if names_a_group
+            && [concat!("Base", "Consumer"), concat!("Stream", "Consumer")].iter().any(|name| text.contains(name))
+        {
+            wrong.push(path.display().to_string());
+        }
+    }
+    assert!(seen > 5, "the test looks in the wrong place");
+    assert!(wrong.is_empty(), "take testkit's BoundedConsumer for all consumers in: {}", wrong.join(", "));
+}
+
 #[test]
 fn nothing_names_a_machine() {
     let root = env!("CARGO_MANIFEST_DIR");

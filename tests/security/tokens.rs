@@ -1,5 +1,4 @@
 //! The promise: where brokers ask for tokens, every client of weir's shows one, and the next in place of one that ends.
-#![expect(clippy::disallowed_methods, reason = "brokers hold tokens to the true time, and end them by it")]
 
 use std::{
     sync::{
@@ -60,6 +59,7 @@ impl Unsigned {
 }
 
 impl Tokens for Unsigned {
+    #[expect(clippy::disallowed_methods, reason = "brokers hold tokens to the true time, and end them by it")]
     fn token(&self) -> Result<Token, String> {
         self.given.fetch_add(1, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

@@ -14,11 +14,15 @@ const RUNS: usize = 10;
 /// What was flaky in so many of them is named.
 const OFTEN: usize = 2;
 
-/// Notes what was flaky in the run of a profile that has ended, and says what is so too often, a line each.
-pub fn note(profile: &str) -> Vec<String> {
+/// Notes what was flaky in the runs of these profiles that have ended, and says what is so too often, a line each.
+pub fn note(profiles: &[&str]) -> Vec<String> {
+    let runs: Vec<BTreeSet<String>> = profiles.iter().filter_map(|profile| test_report::flaky(profile)).collect();
     // Where no test has run, nothing was flaky or was not.
-    let Some(flaky) = test_report::flaky(profile) else { return Vec::new() };
-    noted(&flaky).unwrap_or_else(|error| vec![format!("the flaky tests are not noted: {error:#}")])
+    if runs.is_empty() {
+        return Vec::new();
+    }
+    noted(&runs.into_iter().flatten().collect())
+        .unwrap_or_else(|error| vec![format!("the flaky tests are not noted: {error:#}")])
 }
 
 fn noted(flaky: &BTreeSet<String>) -> Result<Vec<String>> {

@@ -71,8 +71,7 @@ pub fn print() {
     for profile in profiles {
         eprintln!("{}", test_report::slowest_and_flaky(profile));
     }
-    // Ignored tests are not tried again.
-    for often in profiles.first().map(|change| flakes::note(change)).unwrap_or_default() {
+    for often in flakes::note(profiles) {
         eprintln!("{often}");
     }
     eprint!("{}", table(&steps, began.elapsed()));
