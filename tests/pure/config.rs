@@ -421,6 +421,26 @@ fn channels_have_approved_topics_of_their_own() {
     }
 }
 
+/// `weir forget` and `DELETE /v1/users/{id}` name them.
+#[test]
+fn each_topic_of_the_settings_is_one_that_may_have_records_of_users() {
+    let intents = SETTINGS.iter().find(|setting| setting.key == "kafka.intents").unwrap();
+    let is_topic = |setting: &&Setting| setting.form == intents.form;
+    let single: Vec<String> = SETTINGS.iter().filter(is_topic).map(Setting::variable).collect();
+    assert!(single.len() >= 11, "{single:?}");
+    let more = ["WEIR__KAFKA__DEFERRED_BEFORE", "WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL"];
+    let variables: Vec<&str> = single.iter().map(String::as_str).chain(more).collect();
+    // Each has its own name for a value.
+    let env: Vec<(&str, &str)> = variables.iter().map(|variable| (*variable, *variable)).collect();
+    let topics = parse(SMALLEST, &env).unwrap().kafka.topics_of_users();
+    let is_there = |name: &&&str| {
+        let mut rests = topics.iter().filter_map(|topic| topic.strip_prefix(**name));
+        rests.any(|rest| ["", "-hours", "-minutes", "-*"].contains(&rest))
+    };
+    let missing: Vec<&&str> = variables.iter().filter(|name| !is_there(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} are not among {topics:?}");
+}
+
 #[test]
 fn a_format_has_its_schemas_and_a_registry_its_user() {
     let refused = |more: &str| parse(&format!("{SMALLEST}\n{more}"), &[]).unwrap_err();
