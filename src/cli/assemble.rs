@@ -92,8 +92,44 @@ pub fn kafka_conflicts(settings: &KafkaSettings, memory: LaneMemory) -> Vec<Stri
     conflicts::find(&KafkaOptions { memory, tokens, ..kafka(settings) })
 }
 
-/// Makes sure that there are none.
+/// The properties that sign in or encrypt and have no effect by `security.protocol`: a sentence for each of the two. librdkafka connects
+/// without them, in plain text.
+#[must_use]
+pub fn kafka_without_effect(settings: &KafkaSettings) -> Vec<String> {
+    let set = settings.properties().find(|(name, _)| *name == "security.protocol");
+    let protocol = match set {
+        _ if settings.aws_iam_region.is_some() => "sasl_ssl".to_owned(),
+        Some((_, value)) => value.expose().trim().to_ascii_lowercase(),
+        None => "plaintext".to_owned(),
+    };
+    let kinds = [
+        (
+            "sasl.",
+            protocol.starts_with("sasl_"),
+            "nobody signs in: set it to \"SASL_SSL\", or without TLS to \"SASL_PLAINTEXT\"",
+        ),
+        (
+            "ssl.",
+            protocol.ends_with("ssl"),
+            "nothing is encrypted: set it to \"SASL_SSL\", or without a password to \"SSL\"",
+        ),
+    ];
+    let sentence = |(start, has_effect, why): (&str, bool, &str)| {
+        let names = settings.properties().map(|(name, _)| name.as_str());
+        let names: Vec<&str> = names.filter(|name| name.starts_with(start)).collect();
+        (!has_effect && !names.is_empty()).then(|| {
+            let names = names.join(", ");
+            format!("kafka.properties has {names} without effect: by \"security.protocol\" = \"{protocol}\", {why}")
+        })
+    };
+    kinds.into_iter().filter_map(sentence).collect()
+}
+
+/// Makes sure that nothing is refused together, and logs what has no effect.
 pub fn kafka_properties(settings: &KafkaSettings, memory: LaneMemory) -> anyhow::Result<()> {
+    for message in kafka_without_effect(settings) {
+        tracing::warn!("{message}");
+    }
     let conflicts = kafka_conflicts(settings, memory);
     if conflicts.is_empty() { Ok(()) } else { Err(UsageError(conflicts.join("\n")).into()) }
 }

@@ -61,7 +61,13 @@ impl<'d> Layers<'d> {
     }
 
     fn take_variable(&mut self, name: &OsString, value: &OsString) {
-        let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { return };
+        let Some(name) = name.to_str() else { return };
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            if let Some(variable) = mistyped(name) {
+                self.document.note(&Origin::Variable(name.into()), format!("has no effect; did you mean {variable}?"));
+            }
+            return;
+        };
         let origin = Origin::Variable(format!("{PREFIX}{rest}").into());
         let Some(value) = value.to_str() else {
             return self.document.note(&origin, "is not UTF-8");
@@ -180,4 +186,23 @@ fn unknown_variable(rest: &str) -> String {
     let near = nearest(&format!("{PREFIX}{}", rest.to_uppercase()), variables.iter().map(String::as_str));
     let hint = near.map_or("docs/configuration.md has all of them".into(), |near| format!("did you mean {near}?"));
     format!("names no setting; {hint}")
+}
+
+/// The variable that a name is which has other underscores, or small letters: `WEIR__KAFKA__BROKERS` for `WEIR_KAFKA__BROKERS`. Most
+/// variables of other programs, and of Kubernetes for a service that is called `weir`, are none.
+fn mistyped(name: &str) -> Option<String> {
+    let plain = |name: &str| {
+        let words: Vec<&str> = name.split('_').filter(|word| !word.is_empty()).collect();
+        words.join("_").to_uppercase()
+    };
+    let name = plain(name);
+    SETTINGS.iter().find_map(|setting| {
+        let variable = setting.variable();
+        let rest = name.strip_prefix(&plain(&variable))?;
+        match rest.strip_prefix('_') {
+            Some(entry) if setting.form.has_entries() => Some(format!("{variable}__{entry}")),
+            None if rest.is_empty() && !setting.form.has_entries() => Some(variable),
+            Some(_) | None => None,
+        }
+    })
 }

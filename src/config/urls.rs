@@ -44,7 +44,7 @@ pub(super) fn nodes(node: &Node, _: &Layers<'_>) -> Parsed<Vec<Secret>> {
     let urls = texts(node)?;
     let mut schemes = Vec::new();
     for (index, url) in urls.iter().enumerate() {
-        if let Some(reason) = unencoded(url) {
+        if let Some(reason) = refused(url) {
             return Err(format!("[{index}] {reason}"));
         }
         let parsed = redis::parse_redis_url(url).filter(|parsed| parsed.has_host());
@@ -61,19 +61,22 @@ pub(super) fn nodes(node: &Node, _: &Layers<'_>) -> Parsed<Vec<Secret>> {
     Ok(urls.into_iter().map(Secret::new).collect())
 }
 
-/// What is wrong with a URL whose user or password has a character that ends the part of a URL which they are in.
-fn unencoded(url: &str) -> Option<&'static str> {
+/// What is wrong with a URL whose user or password has a character that ends the part of a URL which they are in, or that has a query or a
+/// fragment: other clients read `?db=2` and `?password=...`, and the one here ignores them.
+fn refused(url: &str) -> Option<&'static str> {
     let (_, rest) = url.split_once("://")?;
     let behind = &rest[rest.find(['/', '?', '#']).unwrap_or(rest.len())..];
-    let database = behind.strip_prefix('/').unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
     if behind.contains('@') {
         return Some(
             "has a user or password that must be percent-encoded: %40 is @, %23 #, %2F /, %3F ?, %25 %. Or set \
              redis.username and redis.password_file",
         );
     }
+    let database = behind.strip_prefix('/').unwrap_or(behind);
     let is_number = database.is_empty() || database.parse::<i64>().is_ok();
-    (!is_number).then_some("must have nothing behind the port but the number of a database")
+    (!is_number).then_some(
+        "must have nothing behind the port but the number of a database, as in redis://host:port/2: there are settings for all else",
+    )
 }
 
 pub(super) fn http_url(node: &Node, _: &Layers<'_>) -> Parsed<String> {

@@ -421,6 +421,26 @@ fn channels_have_approved_topics_of_their_own() {
     }
 }
 
+/// `weir forget` and `DELETE /v1/users/{id}` name them.
+#[test]
+fn each_topic_of_the_settings_is_one_that_may_have_records_of_users() {
+    let intents = SETTINGS.iter().find(|setting| setting.key == "kafka.intents").unwrap();
+    let is_topic = |setting: &&Setting| setting.form == intents.form;
+    let single: Vec<String> = SETTINGS.iter().filter(is_topic).map(Setting::variable).collect();
+    assert!(single.len() >= 11, "{single:?}");
+    let more = ["WEIR__KAFKA__DEFERRED_BEFORE", "WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL"];
+    let variables: Vec<&str> = single.iter().map(String::as_str).chain(more).collect();
+    // Each has its own name for a value.
+    let env: Vec<(&str, &str)> = variables.iter().map(|variable| (*variable, *variable)).collect();
+    let topics = parse(SMALLEST, &env).unwrap().kafka.topics_of_users();
+    let is_there = |name: &&&str| {
+        let mut rests = topics.iter().filter_map(|topic| topic.strip_prefix(**name));
+        rests.any(|rest| ["", "-hours", "-minutes", "-*"].contains(&rest))
+    };
+    let missing: Vec<&&str> = variables.iter().filter(|name| !is_there(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} are not among {topics:?}");
+}
+
 #[test]
 fn a_format_has_its_schemas_and_a_registry_its_user() {
     let refused = |more: &str| parse(&format!("{SMALLEST}\n{more}"), &[]).unwrap_err();
@@ -647,6 +667,7 @@ fn a_secret_may_be_in_a_file() {
 }
 
 /// What is another one in the smallest configuration, or more in a section of it or behind it (`\n` ends a line), and what is said of that.
+/// A database in a URL's query is as in <https://github.com/vert-x3/vertx-redis-client/pull/194>.
 const WRONG: &str = r#"
 brokers = "b:9092"\n ->  => weir.toml:1:1: kafka.brokers is not set: write `brokers = ...` below [kafka], or set WEIR__KAFKA__BROKERS
 b:9092 ->  => 3:11: kafka.brokers must not be empty
@@ -677,6 +698,9 @@ kafka [kafka.properties]\n"session.timeout.ms" = "45s" => kafka.properties.sessi
 redis://r:6379 -> redis://:12#34@r:6379 => redis.nodes[0] has a user or password that must be percent-encoded: %40 is @, %23 #
 redis://r:6379 -> redis://u:1/2@r:6379 => must be percent-encoded
 redis://r:6379 -> redis://r:6379/cache => redis.nodes[0] must have nothing behind the port but
+redis://r:6379 -> redis://r:6379?db=2 => redis.nodes[0] must have nothing behind the port but
+redis://r:6379 -> redis://r:6379/2?password=hunter2 => redis.nodes[0] must have nothing behind the port but
+redis://r:6379 -> rediss://r:6379/#insecure => redis.nodes[0] must have nothing behind the port but
 ["redis://r:6379"] -> [] => redis.nodes must not be an empty list
 redis://r:6379 -> r:6379 => redis.nodes[0] must be redis://host:port
 redis://r:6379 -> redis:// => redis.nodes[0] must be redis://host:port
@@ -759,13 +783,22 @@ fn what_is_wrong_in_a_variable_is_said_with_its_name() {
         ("WEIR__KAFKA__PROPERTIES", "b", "names no setting"),
         ("WEIR__KAFKA__PROPERTIES__GROUP_ID", "b", "kafka.properties.group.id is for weir to set (set kafka.group)"),
         ("WEIR__REDIS__NODES", "redis://a:1,", "redis.nodes[1] must not be empty"),
+        // As in <https://github.com/sashiko-dev/sashiko/pull/189>.
+        ("WEIR_KAFKA__BROKERS", "b", "WEIR_KAFKA__BROKERS: has no effect; did you mean WEIR__KAFKA__BROKERS?"),
+        ("WEIR_REDIS_WAIT_REPLICAS", "1", "has no effect; did you mean WEIR__REDIS__WAIT_REPLICAS?"),
+        ("weir__redis__users", "1", "has no effect; did you mean WEIR__REDIS__USERS?"),
+        ("WEIR_KAFKA_PROPERTIES_SASL_PASSWORD", "b", "did you mean WEIR__KAFKA__PROPERTIES__SASL_PASSWORD?"),
     ];
     for (name, value, expected) in cases {
         let error = parse(SMALLEST, &[(name, value)]).unwrap_err();
         assert!(error.contains(expected) && error.starts_with("environment variable"), "{name}={value}: {error}");
     }
-    // Not ours.
-    assert!(parse(SMALLEST, &[("WEIRD", "1"), ("KAFKA__BROKERS", "x")]).is_ok());
+    // Not ours. Kubernetes sets the last three for services that are called weir and weir-redis.
+    for name in
+        ["WEIRD", "KAFKA__BROKERS", "WEIR_TEST_BINARY", "WEIR_PORT", "WEIR_REDIS_PORT", "WEIR_REDIS_SERVICE_HOST"]
+    {
+        assert!(parse(SMALLEST, &[(name, "x")]).is_ok(), "{name}");
+    }
 }
 
 #[test]

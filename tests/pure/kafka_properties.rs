@@ -90,3 +90,34 @@ fn what_goes_together_is_valid_and_nothing_connects() {
     assert_eq!(invalid(folder.path()), [""; 0], "signed in by IAM");
     is_alone(&listener);
 }
+
+/// As in <https://github.com/imburseag/serilog-sinks-kafka/pull/81> and <https://github.com/fluent/fluent-plugin-kafka/issues/538>:
+/// clients connect in plain text, and say nothing of what they were to trust.
+#[test]
+fn what_signs_in_or_encrypts_and_has_no_effect_is_warned_of() {
+    let (folder, (listener, kafka)) = (testkit::folder(), nobody());
+    let signed = "\"sasl.mechanism\" = \"PLAIN\"\n\"sasl.username\" = \"weir\"\n\"sasl.password\" = \"hunter2\"";
+    let trusted = "\"ssl.ca.location\" = \"ca.pem\"";
+    let by = |protocol: &str, properties: &str| format!("\"security.protocol\" = {protocol:?}\n{properties}");
+    let nobody_signs_in =
+        "has sasl.mechanism, sasl.password, sasl.username without effect: by \"security.protocol\" = ";
+    let nothing_is_encrypted = "has ssl.ca.location without effect: by \"security.protocol\" = ";
+    for (properties, expected) in [
+        (signed.to_owned(), vec![format!("{nobody_signs_in}\"plaintext\"")]),
+        (by("SSL", signed), vec![format!("{nobody_signs_in}\"ssl\"")]),
+        (by("SASL_PLAINTEXT", signed), Vec::new()),
+        (trusted.to_owned(), vec![format!("{nothing_is_encrypted}\"plaintext\"")]),
+        (
+            by("SASL_PLAINTEXT", &format!("{signed}\n{trusted}")),
+            vec![format!("{nothing_is_encrypted}\"sasl_plaintext\"")],
+        ),
+    ] {
+        configure(folder.path(), kafka, &properties);
+        let found = program::found(folder.path(), &[], "configuration");
+        let warned: Vec<&String> = found.iter().filter(|(kind, _)| kind == "warning").map(|(_, text)| text).collect();
+        let fits = |(found, expected): (&&String, &String)| found.contains(expected.as_str());
+        assert!(warned.len() == expected.len() && warned.iter().zip(&expected).all(fits), "{properties}: {found:?}");
+        assert!(!warned.iter().any(|text| text.contains("hunter2")), "{warned:?}");
+    }
+    is_alone(&listener);
+}

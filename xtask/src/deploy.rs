@@ -20,7 +20,7 @@ const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
 const VALUES: [(&str, u64); 5] = [("small", 7), ("full", 12), ("existing", 5), ("openshift", 6), ("large", 8)];
 /// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&[&str], &str); 33] = [
+const REFUSED: [(&[&str], &str); 36] = [
     (&["--set", "config="], "config is empty"),
     (&["--set", "config=kafka"], "config is not TOML"),
     (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out, set instancePrefix"),
@@ -29,6 +29,9 @@ const REFUSED: [(&[&str], &str); 33] = [
     // Secrets, as in <https://github.com/goharbor/harbor-helm/issues/2218> and <https://github.com/gomods/athens/issues/1666>.
     (&["--set", "config=redis.password=\"x\""], "config sets redis.password"),
     (&["--set", "config=schemas.password=\"x\""], "config sets schemas.password"),
+    (&["--set", "config=password=\"x\""], "config sets \"password\" in a place where weir has no such setting"),
+    (&["--set", "config=redis.tls.password=\"x\""], "config sets \"password\" in a place"),
+    (&["--set", "config=kafka.property.\"sasl.password\"=\"x\""], "config sets \"sasl.password\" in a place"),
     (&["--set", "config=redis.nodes=[\"redis://:x@redis-1:6379\"]"], "config has a URL with a password"),
     // Not encoded, so that weir refuses it, too, where it is in the ConfigMap already.
     (&["--set", "config=redis.nodes=[\"redis://:x/y@redis-1:6379\"]"], "config has a URL with a password"),

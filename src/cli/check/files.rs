@@ -25,10 +25,13 @@ pub(super) fn time_zones(report: &mut CheckReport) {
     }
 }
 
-/// Settings that contradict each other. Returns whether clients of Kafka can be made by them.
+/// Settings that contradict each other, or have no effect. Returns whether clients of Kafka can be made by them.
 pub(super) fn settings(settings: &Settings, report: &mut CheckReport) -> bool {
     let lanes = assemble::lanes_and_memory(settings);
     let memory = lanes.as_ref().map_or_else(|_| LaneMemory::default(), |(_, memory)| *memory);
+    for message in assemble::kafka_without_effect(&settings.kafka) {
+        report.add(Finding::Warning, "configuration", message);
+    }
     let conflicts = assemble::kafka_conflicts(&settings.kafka, memory);
     let makes_clients = conflicts.is_empty();
     let checks = [assemble::fields(settings).err(), lanes.err(), assemble::redis(&settings.redis).err()];

@@ -128,6 +128,31 @@ fn runs_up_to_the_ends_of_their_containers_are_read() {
     assert_eq!(read(UserIdKind::U64, &bytes), Ok(Members::U64(wide)));
 }
 
+/// As many containers as there can be, as in <https://github.com/RoaringBitmap/roaring/issues/325>; and as many values as a container lists at
+/// most, and one more, as in <https://github.com/databendlabs/databend/pull/20210>.
+#[test]
+fn the_most_containers_and_the_most_listed_values_are_read() {
+    let listed = [4_095, 4_096, 4_097].map(|values: u64| (0..values).collect::<Vec<u64>>());
+    let everywhere: Vec<u64> = (0..65_536).map(|container| container << 16).collect();
+    for numbers in listed.into_iter().chain([everywhere]) {
+        for kind in KINDS {
+            let mut bytes = Vec::new();
+            match kind {
+                UserIdKind::U32 => {
+                    let ids: RoaringBitmap = numbers.iter().map(|&id| u32::try_from(id).unwrap()).collect();
+                    ids.serialize_into(&mut bytes).unwrap();
+                }
+                UserIdKind::U64 | UserIdKind::Hash64 => {
+                    let ids: RoaringTreemap = numbers.iter().copied().collect();
+                    ids.serialize_into(&mut bytes).unwrap();
+                }
+            }
+            let found = read(kind, &bytes).unwrap_or_else(|error| panic!("{} of {kind}: {error}", numbers.len()));
+            assert!(found == members(kind, numbers.iter().copied()), "{} of {kind}", numbers.len());
+        }
+    }
+}
+
 #[test]
 fn hashes_that_share_parts_and_containers_survive_the_way_there_and_back() {
     let cases: [Vec<u64>; 5] = [

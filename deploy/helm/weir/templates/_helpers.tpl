@@ -91,6 +91,11 @@ not percent-encoded, but it is in the ConfigMap already. */ -}}
 {{- if regexMatch `(?i)"[^"]*(password|passphrase|secret|key[.]pem|keystore[.]key|oauthbearer[.]config|jaas)[^"]*":` $properties }}
 {{- fail (printf "config has a secret in [kafka.properties], and would show it in a ConfigMap: %s its file in [kafka.property_files]" $do) }}
 {{- end }}
+{{- /* Where weir has no such setting it refuses the file, which is in the ConfigMap by then. The files of property_files are none. */ -}}
+{{- $elsewhere := regexReplaceAll `"property_files":\{[^}]*\}` (toJson $config) "" }}
+{{- with regexFind `(?i)"[^"]*(password|passphrase|secret|token|(secret|access)_key)":["\[0-9]` $elsewhere }}
+{{- fail (printf "config sets %s in a place where weir has no such setting, and would show it in a ConfigMap: docs/security.md says where secrets go" (splitList ":" . | first)) }}
+{{- end }}
 {{- range regexFindAll `"(?:[^"\\]|\\.)*"` (toJson $config) -1 }}
 {{- if include "weir.urlWithPassword" . }}
 {{- fail (printf "config has a URL with a password, and would show it in a ConfigMap: %s password_file in [redis]; for other URLs, set the setting's WEIR__ variable in env with valueFrom" $do) }}
