@@ -40,11 +40,11 @@ pub struct BudgetKeeper<L, C> {
     pub(super) lender: Lender,
     /// Whom to wake whose claims were pending.
     pending: BTreeMap<Ticket, Arc<Notify>>,
-    calls: JoinSet<(L, Called)>,
+    calls: JoinSet<(L, TurnMade)>,
 }
 
 /// What came of a turn that was sent then.
-struct Called {
+struct TurnMade {
     due: DueTurn,
     sent_at: Duration,
     answer: Result<TakeAnswer, StoreError>,
@@ -133,7 +133,7 @@ where
     }
 
     /// Takes the answers of all turns that are done: what is due is looked for once.
-    fn take_answers(&mut self, first: Result<(L, Called), JoinError>) {
+    fn take_answers(&mut self, first: Result<(L, TurnMade), JoinError>) {
         let mut next = Some(first);
         while let Some(called) = next {
             if let Ok((ledger, called)) = called {
@@ -144,7 +144,7 @@ where
         }
     }
 
-    fn called(&mut self, Called { due: DueTurn { call, budget, turn, .. }, sent_at, answer }: Called) {
+    fn called(&mut self, TurnMade { due: DueTurn { call, budget, turn, .. }, sent_at, answer }: TurnMade) {
         let asks = turn.want > 0;
         if let Err(error) = &answer
             && is_overtaken(error)
@@ -203,7 +203,7 @@ where
     }
 }
 
-async fn take_turn<L: Share<BudgetTokens>>(mut ledger: L, due: DueTurn, sent_at: Duration) -> (L, Called) {
+async fn take_turn<L: Share<BudgetTokens>>(mut ledger: L, due: DueTurn, sent_at: Duration) -> (L, TurnMade) {
     let answer = ledger.turn(&due.budget, due.number, &due.turn).await;
-    (ledger, Called { due, sent_at, answer })
+    (ledger, TurnMade { due, sent_at, answer })
 }
