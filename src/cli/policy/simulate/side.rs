@@ -201,7 +201,7 @@ impl Side {
             }
             let (requests, answers) = asked.to_ask();
             self.store.admit_each(requests, &asked_at, answers);
-            asked.asked(&[]);
+            asked.heard(&[], None);
             if offers == MOST_OFFERS || !asked.offer() {
                 break;
             }
