@@ -1,10 +1,11 @@
-//! How limits that instances share stand, for people: `GET /v1/budgets`, `/v1/pressure`, `/v1/routes`, `/v1/status`, metrics, the page and
-//! `weir explain`. Nothing here takes anything.
+//! How limits that instances share stand, for people: `GET /v1/budgets`, `/v1/pressure`, `/v1/routes`, `/v1/services`, `/v1/status`, metrics, the
+//! page and `weir explain`. Nothing here takes anything.
 
 mod budgets;
 mod ledger;
 mod pressure;
 mod routes;
+mod services;
 mod view;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 use weir_core::{intent::class::ClassNames, limit::route::routes::Routes, policy::Policy};
+use weir_oracle::desk::ServiceDesk;
 use weir_worker::{pressure::PressureStatus, refresh::Refreshed};
 
 pub use self::{
@@ -19,6 +21,7 @@ pub use self::{
     ledger::{LedgerPool, Looked, LooksAtLedger},
     pressure::{PressureFound, PressureShown, PressureView},
     routes::{RouteView, RoutesShown},
+    services::ServiceShare,
     view::{LimitKind, LimitSpan, LimitView},
 };
 use crate::{
@@ -26,7 +29,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Where limits of a policy are looked at. Services are limited by what their instances register.
+/// Where limits are looked at: those of the policy, and services, which are limited by what their instances register.
 pub struct LimitsDesk {
     /// Budgets, for their endpoints.
     pub budgets: Arc<BudgetsShown>,
@@ -34,34 +37,42 @@ pub struct LimitsDesk {
     pub pressure: PressureShown,
     /// Routes, for their endpoint.
     pub routes: RoutesShown,
+    services: ServiceDesk,
 }
 
 impl LimitsDesk {
-    /// Of the policy in force, its budgets, and what the tasks of pressure and routes have found.
+    /// Of the policy in force, its budgets, and what the tasks of pressure, routes and services have found.
     #[must_use]
     pub fn new(
         policy: &Arc<Refreshed<Policy>>,
         budgets: BudgetsShown,
         pressure: PressureStatus,
         routes: Arc<Routes>,
+        services: ServiceDesk,
     ) -> Self {
         Self {
             budgets: Arc::new(budgets),
             pressure: PressureShown { policy: Arc::clone(policy), status: pressure },
             routes: RoutesShown { policy: Arc::clone(policy), routes },
+            services,
         }
     }
 
-    /// Those of the policy in force that are known, each in the shape of its endpoint; and how many more budgets there are.
+    /// The services that this instance was asked for lately, with its share of each.
+    pub async fn shares(&self) -> Vec<ServiceShare> {
+        self.services.states().await.into_iter().map(ServiceShare::from).collect()
+    }
+
+    /// Those that are known, each in the shape of its endpoint; and how many more budgets there are.
     pub async fn rows(&self) -> (Vec<Value>, usize) {
         let BudgetList { budgets, omitted } = self.budgets.all().await;
         let pressure = match self.pressure.found() {
             PressureFound::Seen(view) => Some(row(&view)),
             PressureFound::NoRule | PressureFound::NotReadYet => None,
         };
-        let routes = self.routes.views();
-        let limits = budgets.iter().map(row).chain(pressure).chain(routes.iter().map(row)).collect();
-        (limits, omitted)
+        let (routes, services) = (self.routes.views(), self.shares().await);
+        let limits = budgets.iter().map(row).chain(pressure).chain(routes.iter().map(row));
+        (limits.chain(services.iter().map(row)).collect(), omitted)
     }
 
     /// What does not work as it should.

@@ -269,9 +269,7 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         // Whoever asks may go away meanwhile.
         let (batch, answers) = asked.to_ask();
         let admitted = self.store.admit(batch, answers).await;
-        // A shard that has lost its history records nothing.
-        let records_nothing = matches!(admitted, Err(StoreError::LostHistory { .. }));
-        asked.asked(if records_nothing { &[] } else { &requests });
+        asked.heard(&requests, admitted.as_ref().err());
         admitted
     }
 }

@@ -10,7 +10,7 @@ use axum::{
     http::StatusCode,
 };
 use weir_oracle::{
-    admissions::{Admission, AdmissionId, Denial, Ended, MAX_OUTSTANDING},
+    admissions::{Admission, AdmissionId, Denial, Ended, MAX_OUTSTANDING, MAX_SERVICES},
     service::{MAX_INSTANCES, Total},
 };
 
@@ -33,7 +33,7 @@ use super::{
     Always,
 ))]
 pub(super) async fn list(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<ServiceList>, Problem> {
-    Ok(Json(ServiceList::of(api.sources.services.states().await)))
+    Ok(Json(ServiceList { services: api.sources.vitals.limits.shares().await }))
 }
 
 /// What the instances of a service have registered, and what is given of it
@@ -219,7 +219,9 @@ fn denied(denial: Denial, after_s: u64) -> Problem {
         Denial::Starting => "the service has become known within the last 4 s: it gives no admissions yet".to_owned(),
         Denial::NoLease => "Redis does not answer, and this instance has no share of the service; ask again".to_owned(),
         Denial::Full => {
-            format!("this instance has {MAX_OUTSTANDING} admissions that have not ended, or asks for 64 services")
+            format!(
+                "this instance has {MAX_OUTSTANDING} admissions that have not ended, or shares {MAX_SERVICES} services"
+            )
         }
     };
     Problem::not_now(denial.as_str(), detail, after_s)

@@ -6,9 +6,12 @@ use tokio::{
     sync::{Mutex, Semaphore},
     time::timeout,
 };
-use weir_core::limit::budget::{
-    lease::BudgetUse,
-    ledger::{LooksAtBudgets, TakeAnswer},
+use weir_core::limit::{
+    budget::{
+        lease::BudgetUse,
+        ledger::{LooksAtBudgets, TakeAnswer},
+    },
+    share::{Clients, no_answer_within},
 };
 
 /// How long a look may take: who looks is shown what has answered by then.
@@ -35,27 +38,25 @@ pub trait LooksAtLedger: Send + Sync + 'static {
 
 /// Ledgers that are used one look at a time: a node that does not answer keeps no other look waiting for long.
 pub struct LedgerPool<L> {
-    connect: Box<dyn Fn() -> L + Send + Sync>,
-    free: Mutex<Vec<L>>,
+    clients: Mutex<Clients<L>>,
     permits: Semaphore,
 }
 
 impl<L: LooksAtBudgets> LedgerPool<L> {
     /// `connect` makes one more, where all are in use.
-    pub fn new(connect: impl Fn() -> L + Send + Sync + 'static) -> Self {
-        Self { connect: Box::new(connect), free: Mutex::default(), permits: Semaphore::new(MOST_LOOKS) }
+    pub fn new(connect: impl Fn() -> L + Send + 'static) -> Self {
+        Self { clients: Mutex::new(Clients::new(connect)), permits: Semaphore::new(MOST_LOOKS) }
     }
 
     async fn ask(&self, budgets: &[BudgetUse], tokens: u64, answers: &mut [Option<TakeAnswer>]) -> Result<(), String> {
         let _permit = self.permits.acquire().await.map_err(|closed| closed.to_string())?;
-        let free = self.free.lock().await.pop();
-        let mut ledger = free.unwrap_or_else(|| (self.connect)());
+        let mut ledger = self.clients.lock().await.take();
         let mut outcome = Ok(());
         for (budgets, answers) in budgets.chunks(MOST_AT_ONCE).zip(answers.chunks_mut(MOST_AT_ONCE)) {
             let looked = ledger.look(budgets, tokens, answers).await;
             outcome = outcome.and(looked.map_err(|error| error.to_string()));
         }
-        self.free.lock().await.push(ledger);
+        self.clients.lock().await.put_back(ledger);
         outcome
     }
 }
@@ -65,8 +66,7 @@ impl<L: LooksAtBudgets + 'static> LooksAtLedger for LedgerPool<L> {
         Box::pin(async move {
             let mut answers = vec![None; budgets.len()];
             let asked = timeout(LOOK_WITHIN, self.ask(budgets, tokens, &mut answers)).await;
-            let late = || format!("no answer within {} s", LOOK_WITHIN.as_secs());
-            let error = asked.unwrap_or_else(|_| Err(late())).err();
+            let error = asked.unwrap_or_else(|_| Err(no_answer_within(LOOK_WITHIN).to_string())).err();
             Looked { answers, error }
         })
     }

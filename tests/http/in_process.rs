@@ -88,16 +88,13 @@ fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: Arc<Routes>) -
     let ledger = Arc::new(LedgerPool::new(move || looked_at.clone()));
     let policy = Refreshed::new(Arc::clone(policy));
     let budgets = BudgetsShown::new(Arc::clone(&policy), budgets, ledger);
-    LimitsDesk::new(&policy, budgets, pressure, routes)
+    LimitsDesk::new(&policy, budgets, pressure, routes, services())
 }
 
-/// Services in memory, none of which is registered.
+/// Services whose task has ended, so that the page does not wait for it: nothing runs it here.
 fn services() -> ServiceDesk {
     let services = EmbeddedServices::new("test", || SystemClock.now());
-    let (keeper, desk) =
-        ServiceKeeper::new(move || services.clone(), "test", SystemClock, Arc::new(Metrics::default()));
-    tokio::spawn(keeper.run());
-    desk
+    ServiceKeeper::new(move || services.clone(), "test", SystemClock, Arc::new(Metrics::default())).1
 }
 
 /// A server that ends with this value.

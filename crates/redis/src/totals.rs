@@ -51,18 +51,18 @@ pub(super) async fn make_room(cluster: &mut Cluster, keyspace: &Keyspace, shard:
 }
 
 /// A total of the register: whether it is not spent, when it was last asked for tokens, its key, and what the register has of it.
-type Total = (bool, u64, String, String);
+type RegisteredTotal = (bool, u64, String, String);
 
 /// The totals of a register that go: what is beyond the most, and a part of that. Those that are spent go first, and of them those that
 /// were asked for least lately.
-fn going(register: HashMap<String, String>, most: u32) -> Vec<Total> {
+fn going(register: HashMap<String, String>, most: u32) -> Vec<RegisteredTotal> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let Some(beyond) = register.len().checked_sub(most) else { return Vec::new() };
     let total = |(key, state): (String, String)| {
         let at: u64 = state.trim_start_matches('-').parse().unwrap_or(0);
         (!state.starts_with('-'), at, key, state)
     };
-    let mut totals: Vec<Total> = register.into_iter().map(total).collect();
+    let mut totals: Vec<RegisteredTotal> = register.into_iter().map(total).collect();
     totals.sort_unstable();
     totals.truncate(beyond + (most / PART).max(1));
     totals

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     limit::{
         SharedLimit,
-        share::{Answered, Turns, Unanswered},
+        share::{Answered, Turns, Unanswered, no_answer_within},
     },
     ports::{Clock, Share, StoreError},
 };
@@ -138,7 +138,7 @@ where
         let left = tokio::select! {
             biased;
             left = self.leave() => left.map_err(|error| error.to_string()),
-            () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN)),
+            () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN).to_string()),
         };
         asked.end();
         if let Err(why) = left {
@@ -199,13 +199,9 @@ where
         let reply = tokio::select! {
             biased;
             reply = share.turn(key, number, turn) => reply?,
-            () = clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
+            () = clock.sleep(within) => return Err(no_answer_within(within)),
         };
         let answered = turns.answered(reply);
         Ok(answered.is_some_and(|answered| part.answered(answered, clock.passed())))
     }
-}
-
-fn no_answer_within(limit: Duration) -> String {
-    format!("no answer within {} ms", limit.as_millis())
 }

@@ -4,6 +4,8 @@ use std::{ops::ControlFlow, time::Duration};
 
 use weir_core::batch::{record::Records, tally::Tally};
 
+use crate::group_loop::Committed;
+
 /// The header by which publishers hand on their trace (W3C Trace Context).
 const TRACEPARENT: &[u8] = b"traceparent";
 
@@ -63,9 +65,10 @@ impl OpenTrace {
         self.handed_over = now;
     }
 
-    /// The commit has ended.
-    pub(crate) fn end(self, tally: &Tally, (records, partitions): (usize, usize), error: Option<&str>, now: Duration) {
+    /// The commit of the batch in flight has ended.
+    pub(crate) fn end(self, committed: &Committed, tally: &Tally, error: Option<&str>, now: Duration) {
         let commit = self.since_began(self.handed_over, now);
+        let (records, partitions) = (committed.in_flight.records, committed.in_flight.progress.len());
         self.trace.end(&BatchReport { records, partitions, tally, store: self.store, commit, error });
     }
 

@@ -131,7 +131,7 @@ impl WorkerLimits {
         let turns = pressure.turns();
         let ledger = Arc::new(LedgerPool::new(seen_ledger));
         let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
-        let desk = LimitsDesk::new(policy, shown, pressure, Arc::clone(&kafka.routes));
+        let desk = LimitsDesk::new(policy, shown, pressure, Arc::clone(&kafka.routes), services.clone());
         desk.budgets.keep_looking(stop.clone());
         Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, ended })
     }

@@ -80,6 +80,7 @@ const words = {
     ...(lag === null ? [] : [`${number(lag)} are not delivered`]),
     ...(waiting ? [`${number(waiting)} wait${oldest === null ? "" : `, the oldest for ${duration(oldest)}`}, all of them for ${duration(wait)}`] : []),
   ],
+  service: ({ concurrency, outstanding }) => [`${number(outstanding)} admissions of this instance are open, of ${number(concurrency)} at once`],
 };
 
 const sum = (list) => list.reduce((total, { count }) => total + count, 0);

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use utoipa::ToSchema;
-use weir_oracle::{
-    admissions::AdmissionsView,
-    service::{Registration, ServiceName, ServiceSeen},
-};
+use weir_oracle::service::{Registration, ServiceName, ServiceSeen};
 
-use crate::{http::problem::Problem, limits::LimitView};
+use crate::{
+    http::problem::Problem,
+    limits::{LimitView, ServiceShare},
+};
 
 /// The most that an instance registers, per second and of concurrency.
 const MAX_CAPACITY: u64 = 1_000_000;
@@ -126,20 +126,6 @@ pub struct ServiceList {
     pub services: Vec<ServiceShare>,
 }
 
-/// The share that an instance of weir has of a service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct ServiceShare {
-    /// `limit`: what is registered, per second. `held`: the share of this instance.
-    #[serde(flatten)]
-    pub shared: LimitView,
-    /// The concurrency that is registered.
-    pub concurrency: u64,
-    /// The share of this instance of the concurrency.
-    pub share_concurrency: u64,
-    /// Admissions that it gave and that have not ended.
-    pub outstanding: u64,
-}
-
 /// How a service stands, over all instances of weir.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ServiceView {
@@ -224,23 +210,6 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         };
         Problem::bad_request(reason, detail)
     })
-}
-
-impl ServiceList {
-    pub fn of(states: Vec<AdmissionsView>) -> Self {
-        let share = |AdmissionsView { service, total, per_s, concurrency, outstanding, trouble }| ServiceShare {
-            shared: LimitView {
-                held: Some(per_s),
-                available: trouble.is_none(),
-                why: trouble,
-                ..LimitView::of_service(&service.to_string(), total.per_s)
-            },
-            concurrency: total.concurrency,
-            share_concurrency: concurrency,
-            outstanding,
-        };
-        Self { services: states.into_iter().map(share).collect() }
-    }
 }
 
 impl ServiceView {

@@ -101,7 +101,7 @@ pub(crate) fn decoded<'a>(
 pub fn try_again(decider: &Decider, records: &impl Records, wheel: Wheel, now: Time) -> (Vec<Output>, Tally) {
     let policy = decider.policy.get();
     // Neither stops nor expiry ask for segments.
-    let eval = PolicyEval::new(policy, Arc::default(), now);
+    let ground = RetryGround { decider, eval: PolicyEval::new(policy, Arc::default(), now), wheel, now };
     let mut tally = Tally::default();
     let outputs = (0..records.len()).map(|index| {
         let record = records.get(index);
@@ -110,10 +110,18 @@ pub fn try_again(decider: &Decider, records: &impl Records, wheel: Wheel, now: T
             Some(limit_bytes) => Err(DeadLetter::not_inflated(limit_bytes)),
             None => Retry::read(decider, &record),
         };
-        read.and_then(|retry| retry.output((decider, &eval, wheel), (&record, beside), now, &mut tally))
+        read.and_then(|retry| retry.output(&ground, (&record, beside), &mut tally))
             .unwrap_or_else(|letter| dead(&letter, (&record, beside), decider, &mut tally))
     });
     (outputs.collect(), tally)
+}
+
+/// What deliveries that failed are judged by.
+struct RetryGround<'g> {
+    decider: &'g Decider,
+    eval: PolicyEval,
+    wheel: Wheel,
+    now: Time,
 }
 
 /// An approved record whose delivery failed.
@@ -140,11 +148,11 @@ impl<'a> Retry<'a> {
 
     fn output(
         self,
-        (decider, eval, wheel): (&Decider, &PolicyEval, Wheel),
+        ground: &RetryGround<'_>,
         (record, beside): (&RecordView<'_>, usize),
-        now: Time,
         tally: &mut Tally,
     ) -> Result<Output, DeadLetter> {
+        let RetryGround { decider, ref eval, wheel, now } = *ground;
         let Self { intent, decision, header } = self;
         let route = route_of(eval.policy(), &intent);
         let retry = decision.retry.saturating_add(1);

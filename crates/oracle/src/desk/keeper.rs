@@ -8,6 +8,7 @@ use tokio::{
 };
 use weir_core::{
     basis::time::millis,
+    limit::share::{Clients, no_answer_within},
     ports::{Clock, StoreError},
 };
 
@@ -36,15 +37,13 @@ enum Called {
 /// Gives admissions from this process's shares, and takes its turns.
 pub struct ServiceKeeper<S, C> {
     admissions: Admissions,
-    /// Makes one more, where all are in use: a node that does not answer keeps no other waiting.
-    connect: Box<dyn Fn() -> S + Send>,
-    free: Vec<S>,
+    clients: Clients<S>,
     clock: C,
     observer: Arc<dyn AdmissionObserver>,
     inbox: mpsc::Receiver<DeskMessage>,
     /// Who waits for the first turn at a service.
     waiting: BTreeMap<ServiceName, Vec<oneshot::Sender<Admission>>>,
-    /// The connection comes back where the call was answered.
+    /// The client comes back where the call was answered.
     calls: JoinSet<(Option<S>, Called)>,
     calls_for_http: usize,
 }
@@ -65,8 +64,7 @@ where
         let (sender, inbox) = mpsc::channel(QUEUE);
         let keeper = Self {
             admissions: Admissions::new(holder, millis(clock.passed())),
-            connect: Box::new(connect),
-            free: Vec::new(),
+            clients: Clients::new(connect),
             clock,
             observer,
             inbox,
@@ -88,8 +86,8 @@ where
             tokio::select! {
                 biased;
                 Some(called) = self.calls.join_next() => {
-                    if let Ok((connection, called)) = called {
-                        self.free.extend(connection);
+                    if let Ok((client, called)) = called {
+                        client.into_iter().for_each(|client| self.clients.put_back(client));
                         self.called(called);
                     }
                 }
@@ -162,12 +160,12 @@ where
 
     fn take_turns(&mut self) {
         for (service, number, turn) in self.admissions.due_turns(self.now_ms()) {
-            let mut services = self.connection();
+            let mut services = self.clients.take();
             let clock = self.clock.clone();
             self.calls.spawn(async move {
                 let turned = in_time(&clock, services.turn(&service, number, &turn)).await;
-                let connection = turned.is_some().then_some(services);
-                (connection, Called::Turned(service, turned.unwrap_or_else(|| Err(no_answer()))))
+                let client = turned.is_some().then_some(services);
+                (client, Called::Turned(service, turned.unwrap_or_else(|| Err(no_answer_within(CALL_WITHIN)))))
             });
         }
     }
@@ -188,20 +186,16 @@ where
             return;
         }
         self.calls_for_http += 1;
-        let (call, clock) = (call(self.connection()), self.clock.clone());
+        let (call, clock) = (call(self.clients.take()), self.clock.clone());
         self.calls.spawn(async move {
-            let (connection, answer) = match in_time(&clock, call).await {
+            let (client, answer) = match in_time(&clock, call).await {
                 Some((services, answer)) => (Some(services), answer),
-                None => (None, Err(no_answer())),
+                None => (None, Err(no_answer_within(CALL_WITHIN))),
             };
             let changed = changes.filter(|_| answer.is_ok());
             let _ = reply.send(answer);
-            (connection, Called::Answered(changed))
+            (client, Called::Answered(changed))
         });
-    }
-
-    fn connection(&mut self) -> S {
-        self.free.pop().unwrap_or_else(|| (self.connect)())
     }
 
     fn called(&mut self, called: Called) {
@@ -260,8 +254,4 @@ async fn in_time<T>(clock: &impl Clock, call: impl Future<Output = T>) -> Option
         answer = call => Some(answer),
         () = clock.sleep(CALL_WITHIN) => None,
     }
-}
-
-fn no_answer() -> StoreError {
-    StoreError::Temporary(format!("no answer within {} ms", CALL_WITHIN.as_millis()))
 }

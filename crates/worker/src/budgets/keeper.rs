@@ -12,7 +12,7 @@ use weir_core::{
             lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Settling, Ticket},
             ledger::{BudgetTokens, TakeAnswer},
         },
-        share::is_overtaken,
+        share::{Clients, is_overtaken},
     },
     ports::{Clock, Share, StoreError},
 };
@@ -29,9 +29,7 @@ const MOST_BUDGETS: usize = 10_000;
 /// Holds the leases, answers claims from them, and asks the ledger ahead of need.
 pub struct BudgetKeeper<L, C> {
     leases: Leases,
-    /// Makes one more, where all are in use: a node that does not answer keeps no other waiting.
-    connect: Box<dyn Fn() -> L + Send>,
-    free: Vec<L>,
+    clients: Clients<L>,
     clock: C,
     observer: Arc<dyn Observer>,
     inbox: mpsc::Receiver<Message>,
@@ -40,11 +38,11 @@ pub struct BudgetKeeper<L, C> {
     pub(super) lender: Lender,
     /// Whom to wake whose claims were pending.
     pending: BTreeMap<Ticket, Arc<Notify>>,
-    calls: JoinSet<(L, Called)>,
+    calls: JoinSet<(L, TurnMade)>,
 }
 
 /// What came of a turn that was sent then.
-struct Called {
+struct TurnMade {
     due: DueTurn,
     sent_at: Duration,
     answer: Result<TakeAnswer, StoreError>,
@@ -60,9 +58,9 @@ where
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (settles, settled) = mpsc::unbounded_channel();
         let lender: Lender = Arc::new(move |settling| drop(settles.send(settling)));
-        let (leases, connect) = (Leases::new(MOST_BUDGETS, run_of(&clock)), Box::new(connect));
-        let (free, pending, calls) = (Vec::new(), BTreeMap::new(), JoinSet::new());
-        let keeper = Self { leases, connect, free, clock, observer, inbox, settled, lender, pending, calls };
+        let (leases, clients) = (Leases::new(MOST_BUDGETS, run_of(&clock)), Clients::new(connect));
+        let (pending, calls) = (BTreeMap::new(), JoinSet::new());
+        let keeper = Self { leases, clients, clock, observer, inbox, settled, lender, pending, calls };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -115,8 +113,7 @@ where
         let sent_at = self.clock.passed();
         let Due { turns, next_at } = self.leases.due(sent_at);
         for due in turns {
-            let ledger = self.free.pop().unwrap_or_else(|| (self.connect)());
-            self.calls.spawn(take_turn(ledger, due, sent_at));
+            self.calls.spawn(take_turn(self.clients.take(), due, sent_at));
         }
         next_at
     }
@@ -133,18 +130,18 @@ where
     }
 
     /// Takes the answers of all turns that are done: what is due is looked for once.
-    fn take_answers(&mut self, first: Result<(L, Called), JoinError>) {
+    fn take_answers(&mut self, first: Result<(L, TurnMade), JoinError>) {
         let mut next = Some(first);
         while let Some(called) = next {
             if let Ok((ledger, called)) = called {
-                self.free.push(ledger);
+                self.clients.put_back(ledger);
                 self.called(called);
             }
             next = self.calls.try_join_next();
         }
     }
 
-    fn called(&mut self, Called { due: DueTurn { call, budget, turn, .. }, sent_at, answer }: Called) {
+    fn called(&mut self, TurnMade { due: DueTurn { call, budget, turn, .. }, sent_at, answer }: TurnMade) {
         let asks = turn.want > 0;
         if let Err(error) = &answer
             && is_overtaken(error)
@@ -203,7 +200,7 @@ where
     }
 }
 
-async fn take_turn<L: Share<BudgetTokens>>(mut ledger: L, due: DueTurn, sent_at: Duration) -> (L, Called) {
+async fn take_turn<L: Share<BudgetTokens>>(mut ledger: L, due: DueTurn, sent_at: Duration) -> (L, TurnMade) {
     let answer = ledger.turn(&due.budget, due.number, &due.turn).await;
-    (ledger, Called { due, sent_at, answer })
+    (ledger, TurnMade { due, sent_at, answer })
 }

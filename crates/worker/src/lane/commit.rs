@@ -37,8 +37,7 @@ pub(crate) struct InFlight {
 impl InFlight {
     fn end_trace(&mut self, committed: &Committed, error: Option<&CommitError>, now: Duration) {
         if let Some(trace) = self.trace.take() {
-            let size = (committed.in_flight.records, committed.in_flight.progress.len());
-            trace.end(&self.tally, size, error.map(ToString::to_string).as_deref(), now);
+            trace.end(committed, &self.tally, error.map(ToString::to_string).as_deref(), now);
         }
     }
 }

@@ -241,13 +241,17 @@ impl HeldPlaces {
         }
     }
 
+    /// From when on other instances may take this one for gone, by the monotonic clock.
+    fn overdue_at(&self) -> Duration {
+        self.synced.map_or(Duration::ZERO, |(begun_at, _)| begun_at + MEMBER_FOR)
+    }
+
     /// Gives up the places, where other instances may take this one for gone. `passed`: the monotonic clock.
     fn give_up_overdue(&mut self, passed: Duration) {
-        if self.synced.is_some_and(|(begun_at, _)| passed < begun_at + MEMBER_FOR) {
-            return;
+        if passed >= self.overdue_at() {
+            self.views.states().for_each(|state| state.places.give_up(passed));
+            self.fair = 0;
         }
-        self.views.states().for_each(|state| state.places.give_up());
-        self.fair = 0;
     }
 }
 
@@ -307,8 +311,7 @@ impl HoldsPart for HeldPlaces {
     }
 
     fn answer_within(&self, now: Duration) -> Duration {
-        let overdue_at = self.synced.map_or(Duration::ZERO, |(began_at, _)| began_at + MEMBER_FOR);
-        overdue_at.checked_sub(now).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR)
+        self.overdue_at().checked_sub(now).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR)
     }
 
     fn answered(&mut self, answered: Answered<SharedPlaces>, now: Duration) -> bool {
@@ -325,7 +328,7 @@ impl HoldsPart for HeldPlaces {
 
     fn not_answered(&mut self, _: &mut Turns<SharedPlaces>, error: &StoreError, _: Duration, now: Duration) {
         // Whoever has overtaken it may have its places by now.
-        self.give_up_overdue(if is_overtaken(error) { Duration::MAX } else { now });
+        self.give_up_overdue(if is_overtaken(error) { now.max(self.overdue_at()) } else { now });
     }
 
     fn show(&self, _: Duration, silence: Option<&Silence>) {

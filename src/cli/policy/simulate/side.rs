@@ -35,10 +35,10 @@ pub(super) struct Side {
     /// Whether the policy asks for it; else only intents with a `not_before` are deferred.
     defers: bool,
     /// By due time; in one due time in the order in which they were deferred. They are held in memory.
-    waiting: BTreeMap<Time, Vec<Waiting>>,
+    waiting: BTreeMap<Time, Vec<DeferredRecord>>,
 }
 
-struct Waiting {
+struct DeferredRecord {
     number: usize,
     record: Arc<Past>,
     deferral: Deferral,
@@ -180,7 +180,7 @@ impl Side {
                 }
                 let deferral = Deferral::after(&record, &self.decider.topic, (why, due), now);
                 let record = Arc::clone(&piece.records[index]);
-                self.waiting.entry(due).or_default().push(Waiting { number, record, deferral });
+                self.waiting.entry(due).or_default().push(DeferredRecord { number, record, deferral });
             } else {
                 let segment = decided.result(index).segment;
                 let segment = segment.map(|place| self.segments.segments()[place].name.as_str());
@@ -201,7 +201,7 @@ impl Side {
             }
             let (requests, answers) = asked.to_ask();
             self.store.admit_each(requests, &asked_at, answers);
-            asked.asked(&[]);
+            asked.heard(&[], None);
             if offers == MOST_OFFERS || !asked.offer() {
                 break;
             }

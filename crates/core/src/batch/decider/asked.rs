@@ -3,6 +3,7 @@
 
 use super::{Fate, GateResult, GatedBatch, UnavailableOutcome, fate::Fates, gated::Requests};
 use crate::{
+    basis::store_error::StoreError,
     batch::{
         record::{RecordView, Records},
         tally::SegmentCounts,
@@ -72,7 +73,7 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         (self.fates.answers, self.fates.unclear, self.fates.is_asking) = (answers, Vec::new(), false);
     }
 
-    /// What the store is asked, and the places of its answers. It may record any of it until [`AskedBatch::asked`] says what it was.
+    /// What the store is asked, and the places of its answers. It may record any of it until [`AskedBatch::heard`] says what it was.
     pub fn to_ask(&mut self) -> (&AdmitBatch<'b>, &mut [Option<Answer>]) {
         self.fates.is_asking = true;
         self.fates.answers.resize(self.requests.len(), None);
@@ -99,8 +100,15 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         requests.iter().zip(answers).for_each(|(request, answer)| places[request.0] = answer);
     }
 
+    /// The store was asked these requests, in this order, and has ended with this error, if with any.
+    pub fn heard(&mut self, requests: &[RequestIndex], error: Option<&StoreError>) {
+        // A shard that has lost its history records nothing.
+        let records_nothing = matches!(error, Some(StoreError::LostHistory { .. }));
+        self.asked(if records_nothing { &[] } else { requests });
+    }
+
     /// These requests were asked, in this order: those without an answer may have been recorded all the same.
-    pub fn asked(&mut self, requests: &[RequestIndex]) {
+    pub(super) fn asked(&mut self, requests: &[RequestIndex]) {
         let Fates { answers, unclear, is_asking, .. } = &mut self.fates;
         *is_asking = false;
         unclear.extend(requests.iter().filter(|request| answers.get(request.0).is_none_or(Option::is_none)));

@@ -78,7 +78,7 @@ impl BackPermits {
 
 /// The intents of one route in a batch: their places, those of the reserved share apart.
 #[derive(Default)]
-struct Wanting {
+struct RouteIntents {
     reserved: Vec<usize>,
     general: Vec<usize>,
 }
@@ -213,7 +213,7 @@ impl BatchCapacity {
     }
 }
 
-impl Wanting {
+impl RouteIntents {
     fn all(&self) -> impl Iterator<Item = usize> {
         self.reserved.iter().chain(&self.general).copied()
     }
@@ -250,8 +250,8 @@ fn wanting<R: Records>(
     intents: &mut Intents<'_, R>,
     policy: &Policy,
     (slots, queues): (&mut [Option<Slot>], &[bool]),
-) -> Vec<Wanting> {
-    let mut wanting: Vec<Wanting> = policy.routes.iter().map(|_| Wanting::default()).collect();
+) -> Vec<RouteIntents> {
+    let mut wanting: Vec<RouteIntents> = policy.routes.iter().map(|_| RouteIntents::default()).collect();
     let mut routes = vec![None; intents.classes.number_all(intents.decoded)];
     for (record, decoded) in intents.decoded.iter().enumerate() {
         let Some(intent) = paced(decoded) else { continue };

@@ -4,6 +4,7 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
+    time::Duration,
 };
 
 use foldhash::fast::RandomState;
@@ -29,6 +30,8 @@ pub(super) struct BatchPressure {
     pressure: Arc<Pressure>,
     state: Arc<PressureState>,
     minute: Minute,
+    /// Until when the places that it took are this process's, by the monotonic clock, as far as was known then.
+    until: Duration,
     /// Whether it takes no places, and makes nobody active.
     looks: bool,
     /// The users who are to be noted where they are approved, by record: all but those who are noted in this minute already.
@@ -78,7 +81,7 @@ impl Limit for BatchPressure {
         let (mut users, mut placed) = (Vec::new(), HashSet::default());
         let mut unplaced: HashSet<ActivityHash, RandomState> = HashSet::default();
         let mut others: Option<HashMap<ActivityHash, usize, RandomState>> = None;
-        let active = state.users.at(minute);
+        let (active, until) = (state.users.at(minute), state.places.until());
         for (record, decoded) in intents.decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
             let user = ActivityHash::from(intent.user);
@@ -113,7 +116,7 @@ impl Limit for BatchPressure {
             }
             users.push(RecordUser { record, user, by: ActiveBy::Intent, needs_place });
         }
-        Some(Self { pressure, state, minute, looks, users, placed, back: BackPlaces::default() })
+        Some(Self { pressure, state, minute, until, looks, users, placed, back: BackPlaces::default() })
     }
 
     /// The places of users who have no approved intent.
@@ -161,7 +164,7 @@ impl Limit for BatchPressure {
         let used = placed.into_iter().filter(|user| self.state.users.is_active(*user, self.minute)).count();
         let used = u64::try_from(used).unwrap_or(0);
         self.state.places.used(used);
-        self.state.places.put_back(taken - used);
+        self.state.places.put_back(taken - used, self.until);
     }
 }
 
@@ -180,7 +183,7 @@ impl BatchPressure {
 impl Drop for BatchPressure {
     fn drop(&mut self) {
         if !self.looks {
-            self.state.places.put_back(count(&self.placed));
+            self.state.places.put_back(count(&self.placed), self.until);
         }
     }
 }

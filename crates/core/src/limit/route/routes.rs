@@ -80,8 +80,6 @@ pub struct RouteState {
     partitions: AtomicUsize,
     /// The general one, and the reserved one.
     pools: [UnitPool; 2],
-    /// See [`RouteState::end_leases`].
-    ended_ms: AtomicU64,
     spent: AtomicU64,
     failed: AtomicU64,
     took: ArcSwap<(u64, u64)>,
@@ -144,18 +142,9 @@ impl RouteState {
         if pool.is_over(passed) { 0 } else { pool.left() }
     }
 
-    /// Permits that were taken and not used, by a lease until then. They lapse where it [is over](Self::end_leases).
-    fn put_back(&self, pool: Pool, permits: u64, until: Duration) {
-        let pool = self.pool(pool);
-        let has_lapsed = millis(until) <= self.ended_ms.load(Ordering::Acquire);
-        if has_lapsed { pool.used(permits) } else { pool.put_back(permits) }
-    }
-
-    /// Leases that end by then, by the monotonic clock, are over: what was taken by them lapses where it is put back, because other members
-    /// may have been granted it. To be called before what is left is withdrawn: with each turn that begins, because its answer would make this
-    /// process's again what comes back meanwhile; and of all leases, where another process has overtaken this one.
+    /// [`UnitPool::end_leases`] of both pools: with each turn that begins, and of all leases where another process has overtaken this one.
     pub fn end_leases(&self, until: Duration) {
-        self.ended_ms.fetch_max(millis(until), Ordering::AcqRel);
+        self.pools.iter().for_each(|pool| pool.end_leases(until));
     }
 
     /// Whether another process has the name of this instance, and takes its turns.
@@ -319,7 +308,7 @@ impl Taken {
         let general = general_held.min(all - reserved_held.min(reserved));
         let kept = [general, reserved_held.min(all - general)];
         for pool in [Pool::General, Pool::Reserved] {
-            self.state.put_back(pool, self.permits[pool as usize] - kept[pool as usize], self.until);
+            self.state.pool(pool).put_back(self.permits[pool as usize] - kept[pool as usize], self.until);
         }
         self.permits = kept;
     }

@@ -1,5 +1,6 @@
 //! How members share a limit: their records, the order of their turns, and the fair rule. The reference that `lua/share/` must equal.
 
+mod clients;
 mod embedded;
 mod fair;
 mod members;
@@ -8,11 +9,12 @@ mod pool;
 pub(crate) mod tests;
 mod turns;
 
+pub use clients::Clients;
 pub use embedded::{Embedded, Reference};
 pub use fair::{Wanting, fair_share, grow};
 pub use members::{Member, MemberRecords};
 pub use pool::UnitPool;
-pub use turns::{Answered, TurnNumber, TurnOrder, Turns, Unanswered, is_overtaken, overtaken};
+pub use turns::{Answered, TurnNumber, TurnOrder, Turns, Unanswered, is_overtaken, no_answer_within, overtaken};
 
 use crate::{basis::store_error::StoreError, limit::SharedLimit};
 

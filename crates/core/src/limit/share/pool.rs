@@ -19,13 +19,14 @@ pub struct UnitPool {
     held: AtomicU64,
     /// Until when they are this process's, by the monotonic clock in milliseconds; other members may have them later.
     until_ms: AtomicU64,
+    /// See [`UnitPool::end_leases`].
+    ended_ms: AtomicU64,
 }
 
 impl UnitPool {
     /// Nothing is held; what is added is this process's until then, by the monotonic clock.
     pub fn new(until: Duration) -> Self {
-        let (left, held) = Default::default();
-        Self { left, held, until_ms: AtomicU64::new(millis(until)) }
+        Self { until_ms: AtomicU64::new(millis(until)), ..Self::default() }
     }
 
     /// Takes at most so many; gives how many. They are to be put back or used. `passed`: the monotonic clock.
@@ -44,9 +45,20 @@ impl UnitPool {
         }
     }
 
-    /// Units that were taken and not used.
-    pub fn put_back(&self, units: u64) {
-        self.left.fetch_add(units, Ordering::AcqRel);
+    /// Units that were taken and not used, by a lease until then. They lapse where it [is over](Self::end_leases).
+    pub fn put_back(&self, units: u64, until: Duration) {
+        if millis(until) <= self.ended_ms.load(Ordering::Acquire) {
+            self.used(units);
+        } else {
+            self.left.fetch_add(units, Ordering::AcqRel);
+        }
+    }
+
+    /// Leases that end by then, by the monotonic clock, are over: what was taken by them lapses where it is put back, because other members
+    /// may have been granted it. To be called before what is left is withdrawn, and before a turn begins whose answer would make this
+    /// process's again what comes back meanwhile.
+    pub fn end_leases(&self, until: Duration) {
+        self.ended_ms.fetch_max(millis(until), Ordering::AcqRel);
     }
 
     /// Units that were taken are held no longer: they are used, or have lapsed because other members may have them by now.
@@ -83,8 +95,9 @@ impl UnitPool {
         millis(passed) >= self.until_ms.load(Ordering::Acquire)
     }
 
-    /// Gives up what is left: other members may have all of it by now. What is put back is not to be taken until it is [renewed](Self::renew).
-    pub fn give_up(&self) {
+    /// Gives up what is left, by leases that end by then: other members may have all of it by now.
+    pub fn give_up(&self, until: Duration) {
+        self.end_leases(until);
         self.renew(Duration::ZERO);
         self.withdraw_above(0);
     }
@@ -132,7 +145,7 @@ mod tests {
         assert_eq!((pool.left(), pool.held()), (0, 3), "those that are taken are not");
         assert_eq!(pool.take(1, NOW), 0);
         pool.used(2);
-        pool.put_back(1);
+        pool.put_back(1, Duration::MAX);
         assert_eq!((pool.left(), pool.held()), (1, 1));
         pool.withdraw_above(7);
         assert_eq!(pool.take(1, NOW), 1);
@@ -151,12 +164,15 @@ mod tests {
         pool.renew(NOW);
         assert_eq!((pool.until(), pool.take(1, NOW - Duration::from_millis(1))), (NOW, 1));
         assert_eq!((pool.take(1, NOW), pool.is_over(NOW), pool.left()), (0, true, 4));
-        pool.renew(Duration::MAX);
+        let until = 2 * NOW;
+        pool.renew(until);
         assert_eq!(pool.take(2, NOW), 2);
-        pool.give_up();
-        pool.put_back(1);
-        assert_eq!((pool.take(1, NOW), pool.left(), pool.held()), (0, 1, 3), "two are taken still");
+        pool.give_up(until);
+        assert_eq!((pool.take(1, NOW), pool.left(), pool.held()), (0, 0, 3), "three are taken still");
         pool.renew(Duration::MAX);
-        assert_eq!(pool.take(9, NOW), 1);
+        pool.put_back(1, until);
+        assert_eq!((pool.take(9, NOW), pool.held()), (0, 2), "others may have had it");
+        pool.put_back(1, Duration::MAX);
+        assert_eq!((pool.take(9, NOW), pool.held()), (1, 2));
     }
 }

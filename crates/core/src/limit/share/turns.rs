@@ -17,6 +17,11 @@ pub fn is_overtaken(error: &StoreError) -> bool {
     matches!(error, StoreError::Temporary(why) if why == OVERTAKEN)
 }
 
+/// Why a call has no answer that was given so long.
+pub fn no_answer_within(limit: Duration) -> StoreError {
+    StoreError::Temporary(format!("no answer within {} ms", limit.as_millis()))
+}
+
 /// The number of a turn of one member of a limit. A turn that is repeated has its number, and gets what it was granted; one that comes behind
 /// a later one comes to nothing. A member makes one turn after the other: the last one is all that has to be known of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -167,14 +167,15 @@ enum Redis {
     Loses,
 }
 
-/// Runs for so many seconds, while instances freeze, die and start.
+/// Runs for twenty seconds, while instances freeze, some of them for longer than their lease and all that counts of it, die and start.
 fn run(seed: u64, (capacity_per_s, concurrency): (u64, u64), redis: Redis) -> Result<(), TestCaseError> {
     let mut world = World::new(seed, (capacity_per_s, concurrency), BAD);
     for _ in 0..20 {
-        if world.below(8) == 0
+        if world.below(5) == 0
             && let Some(holder) = world.any()
         {
-            world.network.freeze(holder, 1_000);
+            let frozen_ms = [1_000, 3_500, 7_000][world.below(3) as usize];
+            world.network.freeze(holder, frozen_ms);
         }
         match world.below(12) {
             0 => drop(world.any().map(|holder| world.instances.remove(&holder))),

@@ -74,10 +74,8 @@ impl UnavailableShards {
         let requests = self.may_be_asked(&batch);
         let began = serving.clock.passed();
         let outcome = ask((store, serving), batch.batch, &requests).await;
-        // A shard that has lost its history records nothing.
-        let records_nothing = matches!(&outcome, Ok(Err(StoreError::LostHistory { .. })));
         // Where it was interrupted, too.
-        batch.batch.asked(if records_nothing { &[] } else { &requests });
+        batch.batch.heard(&requests, outcome.as_ref().ok().and_then(|asked| asked.as_ref().err()));
         let error = match outcome? {
             // What was answered is answered the same when it is read again, and a smaller batch is answered whole.
             Err(StoreError::TooSlow(message)) => return Ok(Admitted::TooSlow(requests.len(), message)),

@@ -172,6 +172,21 @@ fn places_go_back_where_a_batch_is_given_up() {
 }
 
 #[test]
+fn places_that_come_back_once_others_may_have_had_them_lapse() {
+    let world = World::new(RULE, 3);
+    let (until, sent) = (Duration::from_secs(10), batch(&[("a", "push"), ("b", "push")]));
+    world.state.places.renew(until);
+    let decoded = world.decider.decode(&sent);
+    let begun = world.gated(&sent, &decoded, Ground::at(world.now));
+    // The process stood still meanwhile, and has places again.
+    world.state.places.give_up(until);
+    world.state.places.add(5);
+    world.state.places.renew(2 * until);
+    drop(begun);
+    assert_eq!(world.places(), (5, 5));
+}
+
+#[test]
 fn an_intent_that_is_denied_anyway_takes_no_place() {
     let world = World::new(&format!("[[stop]]\ncampaign = \"spring\"\n{RULE}"), 1);
     let stopped = r#"{"id":"1","user_id":"a","channel":"push","campaign":"spring"}"#.to_owned();

@@ -22,6 +22,8 @@ enum Step {
     Minute,
     /// An instance is killed, and started again under its name or another.
     Restart(usize, bool),
+    /// An instance stands still for longer than it is a member.
+    Freeze(usize),
     /// An instance ends in order.
     Leave(usize),
     /// One more is started.
@@ -39,6 +41,7 @@ fn steps(breaks: bool) -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Join),
         1 => (0..4_usize).prop_map(Step::Leave),
         u32::from(breaks) => (0..4_usize, any::<bool>()).prop_map(|(at, same)| Step::Restart(at, same)),
+        u32::from(breaks) => (0..4_usize).prop_map(Step::Freeze),
         u32::from(breaks) => Just(Step::Wipe),
     ];
     prop::collection::vec(step, 1..100)
@@ -51,6 +54,7 @@ fn take(instances: &mut Instances, step: &Step) {
         Step::All => instances.all_turn(),
         Step::Minute => instances.end_minute(),
         Step::Restart(at, same_name) => instances.restart(at, same_name),
+        Step::Freeze(at) => instances.freeze(at),
         Step::Leave(at) => instances.leave(at),
         Step::Join => instances.join(),
         Step::Wipe => instances.wipe(),
@@ -81,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn no_more_come_in_than_are_conceded_where_instances_are_killed_and_the_log_is_lost(steps in steps(true)) {
+    fn no_more_come_in_than_are_conceded_where_instances_are_killed_or_frozen_and_the_log_is_lost(steps in steps(true)) {
         check(&steps);
     }
 }

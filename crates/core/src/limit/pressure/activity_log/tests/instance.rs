@@ -107,6 +107,7 @@ impl Instance {
             }
         }
         self.state.places.add(reply.held - held);
+        self.state.places.renew(Duration::MAX);
         self.state.look();
         self.fair = reply.part;
     }
@@ -217,10 +218,25 @@ impl Instances {
 
     /// An instance is killed: whoever it did not tell is forgotten.
     pub(super) fn kill(&mut self, at: usize) {
-        let mut killed = self.all.remove(at % self.all.len());
-        killed.hear();
-        let untold: HashSet<ActivityHash> = killed.untold.iter().flat_map(|active| active.users.clone()).collect();
+        self.take_out(at);
+    }
+
+    /// An instance stands still until others may have its places. Nobody is told of whom it brought in last until it goes on.
+    pub(super) fn freeze(&mut self, at: usize) {
+        let mut frozen = self.take_out(at);
+        self.pass_seconds(MEMBER_FOR_MS / 1_000);
+        frozen.state.places.give_up(Duration::ZERO);
+        frozen.fair = 0;
+        self.all.push(frozen);
+    }
+
+    /// An instance tells nothing more: whoever it did not tell is conceded.
+    fn take_out(&mut self, at: usize) -> Instance {
+        let mut instance = self.all.remove(at % self.all.len());
+        instance.hear();
+        let untold: HashSet<ActivityHash> = instance.untold.iter().flat_map(|active| active.users.clone()).collect();
         self.conceded += untold.len() as u64;
+        instance
     }
 
     pub(super) fn restart(&mut self, at: usize, same_name: bool) {

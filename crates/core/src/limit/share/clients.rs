@@ -1,0 +1,22 @@
+//! Clients of where a limit is kept, each for one call at a time.
+
+/// Those that are free. Where all are in use one more is made: a node that does not answer keeps no other waiting.
+pub struct Clients<S> {
+    connect: Box<dyn Fn() -> S + Send>,
+    free: Vec<S>,
+}
+
+impl<S> Clients<S> {
+    pub fn new(connect: impl Fn() -> S + Send + 'static) -> Self {
+        Self { connect: Box::new(connect), free: Vec::new() }
+    }
+
+    pub fn take(&mut self) -> S {
+        self.free.pop().unwrap_or_else(|| (self.connect)())
+    }
+
+    /// One whose call has an answer.
+    pub fn put_back(&mut self, client: S) {
+        self.free.push(client);
+    }
+}
