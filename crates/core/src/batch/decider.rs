@@ -79,7 +79,7 @@ use super::{
     retry,
 };
 use crate::{
-    basis::{current::Current, origin::Topic, time::Time},
+    basis::{current::Current, origin::Topic},
     batch::sizes::OutputLimits,
     decision::room::{Oversize, added_bytes},
     deferral::{Deferral, wheel::Wheel},
@@ -90,10 +90,11 @@ use crate::{
         fields::{FieldMap, schemas::SchemaId},
     },
     limit::HeldLimits,
-    policy::{Caps, GateReason, Policy, PolicyEval, Unavailable},
+    policy::{Caps, Policy, PolicyEval, Unavailable},
     segment::SegmentSet,
 };
 
+pub use crate::intent::reason::GateDenial;
 pub use asked::{AskedBatch, RequestIndex};
 pub(crate) use budgets::TakenNames;
 pub use decided::DecidedBatch;
@@ -142,9 +143,6 @@ impl From<DeadLetter> for Undecided<'_> {
         Self::Invalid(letter)
     }
 }
-
-/// Why an intent is suppressed before a cap is checked, and until when.
-pub type GateDenial = (GateReason, Option<Time>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {

@@ -7,50 +7,17 @@ pub mod wheel;
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::basis::{
     header::{HeaderName, OurHeaders},
     origin::{Origin, Topic, TopicId},
     time::Time,
-    words,
 };
+pub use crate::intent::reason::DeferReason;
 
 /// How many headers a deferred record carries, behind its intent's own.
 pub const HEADERS: usize = 5;
 /// The most that they add to a record beside the name of the first topic, in bytes.
 pub const HEADER_BYTES: usize = 256;
-
-// A word is that of the suppression that it stands for.
-words! {
-    /// Why an intent is deferred.
-    #[derive(Serialize, schemars::JsonSchema)]
-    #[serde(rename_all = "snake_case")]
-    pub enum DeferReason {
-        /// `not_before` is in the future.
-        TooEarly = "too_early",
-        /// It is quiet where the user is.
-        QuietHours = "quiet_hours",
-        /// A cap denies it, whose action is `defer`.
-        Cap = "cap",
-        /// A budget is spent whose `when_spent` is `defer`.
-        Budget = "budget",
-        /// Too many users are active, and the policy's `[pressure]` defers.
-        Pressure = "pressure",
-        /// Its route takes no more now.
-        Capacity = "capacity",
-        /// Its delivery failed, and is tried again.
-        Retry = "retry",
-        /// The user's history is unavailable.
-        Unavailable = "unavailable",
-    }
-}
-
-impl DeferReason {
-    pub(crate) fn of(word: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str().as_bytes() == word)
-    }
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deferral {

@@ -4,6 +4,7 @@ pub mod class;
 pub mod dead_letter;
 pub mod decode;
 pub mod fields;
+pub mod reason;
 pub mod selection;
 
 use std::borrow::Cow;

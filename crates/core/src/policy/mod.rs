@@ -18,17 +18,18 @@ mod cap_lists;
 mod eval;
 pub mod file;
 mod quiet;
-mod reason;
 #[cfg(test)]
 mod tests;
 
 pub use crate::{
     basis::window::Period,
-    intent::selection::{Action, Selection},
+    intent::{
+        reason::{GateReason, SuppressReason},
+        selection::{Action, Selection},
+    },
 };
 pub use eval::{DeniedCap, IntentFacts, PolicyEval};
 pub use quiet::QuietHours;
-pub use reason::{GateReason, SuppressReason};
 
 /// What a cap looks back over, as the policy has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::{sync::mpsc, time::Duration};
 
 use super::*;
 use crate::{
-    basis::shard::UserHash,
+    basis::{shard::UserHash, time::Time},
     batch::{
         output::{Grounds, Ruled},
         record::{Destination, ReadBefore},
@@ -32,6 +32,7 @@ use crate::{
         pressure::Pressure,
         route::routes::Routes,
     },
+    policy::GateReason,
     ports::embedded::EmbeddedStore,
     segment::UserIdKind,
 };
