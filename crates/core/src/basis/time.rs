@@ -78,6 +78,17 @@ impl Time {
     }
 }
 
+/// A minute: whole minutes since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Minute(pub i64);
+
+impl From<Time> for Minute {
+    #[inline]
+    fn from(time: Time) -> Self {
+        Self(time.millis().div_euclid(60_000))
+    }
+}
+
 /// What a time is shown like.
 const SHOWN: &[u8; 24] = b"0000-00-00T00:00:00.000Z";
 

@@ -12,7 +12,8 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::basis::{shard::UserHash, time::Time};
+use crate::basis::shard::UserHash;
+pub use crate::basis::time::Minute;
 
 /// Cells for each user that an array is made for.
 pub const CELLS_PER_USER: u64 = 24;
@@ -41,17 +42,6 @@ impl From<UserHash> for ActivityHash {
     #[inline]
     fn from(user: UserHash) -> Self {
         Self(xxh3_64(&user.0.to_le_bytes()))
-    }
-}
-
-/// A minute: whole minutes since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Minute(pub i64);
-
-impl From<Time> for Minute {
-    #[inline]
-    fn from(time: Time) -> Self {
-        Self(time.millis().div_euclid(60_000))
     }
 }
 
