@@ -58,7 +58,6 @@
 
 mod asked;
 mod budgets;
-mod capacity;
 mod decided;
 mod fate;
 mod gated;
@@ -71,6 +70,7 @@ mod pressure;
 mod settlement;
 #[cfg(test)]
 mod tests;
+mod units;
 
 use std::{collections::BTreeSet, sync::Arc};
 

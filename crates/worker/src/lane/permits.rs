@@ -74,7 +74,7 @@ impl Allowance {
 }
 
 fn count(taken: &Taken) -> usize {
-    usize::try_from(taken.permits()).unwrap_or(usize::MAX)
+    usize::try_from(taken.units()).unwrap_or(usize::MAX)
 }
 
 /// From which offset on each partition is to be put back, so that what is left of a batch needs no more than so many permits.
@@ -152,7 +152,7 @@ where
     /// intents would queue again, behind newer ones.
     pub(super) fn permits_kept(&self, permits: Vec<Taken>) -> Option<Taken> {
         let route = self.waits_for()?;
-        permits.into_iter().find(|taken| Arc::ptr_eq(taken.state(), &route))
+        permits.into_iter().find(|taken| taken.is_of(&route))
     }
 
     /// Where the records of a batch take their permits when it is judged again. Those that it has kept for as long as they were leased
@@ -165,7 +165,7 @@ where
             *kept_until = passed + LEASE;
             Taken::none(route)
         });
-        let lacking = u64::try_from(batch.len()).unwrap_or(u64::MAX).saturating_sub(taken.permits());
+        let lacking = u64::try_from(batch.len()).unwrap_or(u64::MAX).saturating_sub(taken.units());
         taken.take(Pool::General, lacking, passed);
         *kept_until = taken.until().min(*kept_until);
         Takes::WithPermits(taken)
@@ -220,7 +220,7 @@ where
         allowance: &Allowance,
     ) -> Result<(), Interruption> {
         let has_none =
-            matches!(allowance, Allowance::Permits { taken, overdue, .. } if taken.permits() == 0 && *overdue > 0);
+            matches!(allowance, Allowance::Permits { taken, overdue, .. } if taken.units() == 0 && *overdue > 0);
         if state.asleep.is_empty() || has_none && self.clock.passed() < state.asleep.until {
             return Ok(());
         }

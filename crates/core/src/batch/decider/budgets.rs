@@ -7,7 +7,7 @@ use std::{ops::Range, slice, sync::Arc};
 use needs::Needs;
 
 use super::{
-    Decider, GateDenial, Ground, Settlement,
+    GateDenial, Ground, Settlement,
     fate::{Fate, Fates},
     intents::{Denials, Intents},
     kept::{KeptRound, KeptSet},
@@ -84,54 +84,6 @@ impl<'l> TakenNames<'l> {
 }
 
 impl Limit for BatchBudgets {
-    /// Finds what the intents need: nothing is taken before somebody is asked.
-    fn take<R: Records>(_: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self> {
-        let policy = Arc::clone(intents.eval.policy());
-        let (patience, now) = (ground.budgets?, ground.times.first());
-        if policy.budgets.is_empty() {
-            return None;
-        }
-        let mut needs = Needs::new(&policy, (now, ground.passed), patience);
-        let mut sets = vec![None; intents.classes.number_all(intents.decoded)];
-        let mut wanted = vec![Wanted { set: NONE, want: NONE, cost: 0 }; intents.decoded.len()];
-        let mut refused = Vec::new();
-        for (record, decoded) in intents.decoded.iter().enumerate() {
-            let Ok(intent) = decoded else { continue };
-            let class = intents.classes.number(record, intent) as usize;
-            let Some(set) = *sets[class].get_or_insert_with(|| needs.set(&intent.class())) else { continue };
-            let (cost, is_denied) = (intent.cost, intents.denial(record).is_some());
-            let want = if is_denied { NONE } else { u32::try_from(needs.claim.wants.len()).unwrap_or(NONE) };
-            wanted[record] = Wanted { set, want, cost };
-            if is_denied {
-                refused.push(record);
-            } else {
-                needs.claim.wants.push(Want { set, cost });
-            }
-        }
-        let Needs { claim, rules, names, .. } = needs;
-        if claim.sets.is_empty() {
-            return None;
-        }
-        let [taken, back, moved] = [(); 3].map(|()| vec![0; claim.budgets.len()]);
-        let (claim, replays_pay) = (Arc::new(claim), patience.replays_pay);
-        let (answers, lender) = (None, None);
-        Some(Self {
-            policy,
-            claim,
-            rules,
-            names,
-            wanted,
-            refused,
-            answers,
-            lender,
-            taken,
-            back,
-            moved,
-            now,
-            replays_pay,
-        })
-    }
-
     fn claim(&self) -> Option<&Arc<Claim>> {
         Some(&self.claim)
     }
@@ -248,6 +200,54 @@ impl Limit for BatchBudgets {
 }
 
 impl BatchBudgets {
+    /// Finds what the intents need: nothing is taken before somebody is asked.
+    pub(super) fn take<R: Records>(intents: &mut Intents<'_, R>, ground: &Ground<'_>) -> Option<Self> {
+        let policy = Arc::clone(intents.eval.policy());
+        let (patience, now) = (ground.budgets?, ground.times.first());
+        if policy.budgets.is_empty() {
+            return None;
+        }
+        let mut needs = Needs::new(&policy, (now, ground.passed), patience);
+        let mut sets = vec![None; intents.classes.number_all(intents.decoded)];
+        let mut wanted = vec![Wanted { set: NONE, want: NONE, cost: 0 }; intents.decoded.len()];
+        let mut refused = Vec::new();
+        for (record, decoded) in intents.decoded.iter().enumerate() {
+            let Ok(intent) = decoded else { continue };
+            let class = intents.classes.number(record, intent) as usize;
+            let Some(set) = *sets[class].get_or_insert_with(|| needs.set(&intent.class())) else { continue };
+            let (cost, is_denied) = (intent.cost, intents.denial(record).is_some());
+            let want = if is_denied { NONE } else { u32::try_from(needs.claim.wants.len()).unwrap_or(NONE) };
+            wanted[record] = Wanted { set, want, cost };
+            if is_denied {
+                refused.push(record);
+            } else {
+                needs.claim.wants.push(Want { set, cost });
+            }
+        }
+        let Needs { claim, rules, names, .. } = needs;
+        if claim.sets.is_empty() {
+            return None;
+        }
+        let [taken, back, moved] = [(); 3].map(|()| vec![0; claim.budgets.len()]);
+        let (claim, replays_pay) = (Arc::new(claim), patience.replays_pay);
+        let (answers, lender) = (None, None);
+        Some(Self {
+            policy,
+            claim,
+            rules,
+            names,
+            wanted,
+            refused,
+            answers,
+            lender,
+            taken,
+            back,
+            moved,
+            now,
+            replays_pay,
+        })
+    }
+
     /// What became of a want. No budget can be asked where nobody has asked.
     #[inline]
     fn outcome(&self, Wanted { set, want, .. }: Wanted) -> Option<Outcome> {

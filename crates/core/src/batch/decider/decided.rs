@@ -42,7 +42,7 @@ impl<'b, R: Records> AskedBatch<'b, R> {
     #[must_use]
     pub fn give_up(mut self) -> KeptLimits {
         let limits = &mut self.gated.limits;
-        KeptLimits { permits: limits.permits(), tokens: limits.give_up(&self.fates) }
+        KeptLimits { permits: limits.units(), tokens: limits.give_up(&self.fates) }
     }
 }
 

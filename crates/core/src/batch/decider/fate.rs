@@ -246,8 +246,8 @@ impl Fate {
         matches!(self.denier(), None | Some(Denier::Cap { .. } | Denier::Duplicate))
     }
 
-    /// Whether a permit that it has of its route is used. One that is delivered again is sent, too.
-    pub(super) const fn uses_permit(self) -> bool {
+    /// Whether a unit that it has is used, such as a permit of its route. One that is delivered again is sent, too.
+    pub(super) const fn uses_unit(self) -> bool {
         self.is_approved() || matches!(self, Self::Undecided)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Decoded;
-use crate::{basis::time::Time, batch::record::ReadBefore, limit::route::routes::Taken};
+use crate::{basis::time::Time, batch::record::ReadBefore, limit::share::Taken};
 
 /// Records, and what [`Decider::decode`](super::Decider::decode) has made of them.
 pub struct DecodedBatch<'b, R> {

@@ -10,13 +10,13 @@ use crate::{
     basis::time::Time,
     limit::{
         budget::lease::{BudgetUse, Claim, LeaseNumber, Lender},
-        route::routes::Taken,
+        share::Taken,
     },
 };
 
 /// What a batch that is given up keeps until it is judged again.
 pub struct KeptLimits {
-    /// The permits of all records that have some.
+    /// The permits, and other units, of all records that have some.
     pub permits: Vec<Taken>,
     /// The tokens of what is recorded, or may be.
     pub tokens: KeptTokens,

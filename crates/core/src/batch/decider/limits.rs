@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use super::{
-    Decider, Ground, KeptLimits, KeptTokens, Settlement,
+    Decider, Ground, KeptLimits, KeptTokens, Settlement, Takes,
     budgets::{BatchBudgets, TakenNames},
-    capacity::BatchCapacity,
     fate::Fates,
     intents::{Denials, Intents},
     kept::KeptRound,
     pressure::BatchPressure,
+    units::BatchUnits,
 };
 use crate::{
     basis::time::Time,
@@ -18,23 +18,17 @@ use crate::{
     decision::verdict::Cause,
     limit::{
         budget::lease::{Claim, Funded},
-        route::routes::Taken,
+        share::{Pool, Taken},
     },
-    policy::GateReason,
+    policy::{GateReason, Mode},
 };
 
 /// What came back is worth another call of the store if it is one part in so many of what the limit gave, or more.
 const WORTH: u64 = 100;
 
-/// What a batch does with a limit: once for all its records, or for one that is denied. What it took and did not use goes back when it is
-/// dropped.
+/// What a batch does with a limit that it takes of: once for all its records, or for one that is denied. What it took and did not use goes
+/// back when it is dropped.
 pub(super) trait Limit: Send + Sync + 'static {
-    /// Takes what intents need, unless [something else](Intents::denial) denies them already. [Denies](Denials::deny) those for which nothing
-    /// is left. `None`: it limits nothing of this batch.
-    fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self>
-    where
-        Self: Sized;
-
     /// Finds what intents do not use of it by these fates. Whether that is [worth](is_worth_it) another call of the store.
     fn comes_back(&mut self, fates: &Fates) -> bool;
 
@@ -60,8 +54,8 @@ pub(super) trait Limit: Send + Sync + 'static {
         false
     }
 
-    /// The permits of all records that have some: they are kept until the batch is judged again.
-    fn permits(&mut self) -> Vec<Taken> {
+    /// The units of all records that have some, such as permits: a lane keeps those of its route until the batch is judged again.
+    fn units(&mut self) -> Vec<Taken> {
         Vec::new()
     }
 
@@ -112,16 +106,17 @@ pub(super) const fn is_worth_it(back: u64, given: u64) -> bool {
 }
 
 impl BatchLimits {
-    /// Takes of all limits; finds what has to be asked for outside.
+    /// Takes what intents need of all limits, unless [something else](Intents::denial) denies them already, and [denies](Denials::deny)
+    /// those for which nothing is left. Finds what has to be asked for outside.
     pub(super) fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Self {
         let mut limits = Self::default();
         limits.add(BatchPressure::take(decider, intents, ground));
-        limits.add(BatchCapacity::take(decider, intents, ground));
-        limits.add(BatchBudgets::take(decider, intents, ground));
+        limits.add(of_routes(decider, intents, ground));
+        limits.add(BatchBudgets::take(intents, ground));
         limits
     }
 
-    fn add(&mut self, limit: Option<impl Limit>) {
+    pub(super) fn add(&mut self, limit: Option<impl Limit>) {
         if let Some(limit) = limit {
             self.list.push(Box::new(limit));
         }
@@ -188,7 +183,7 @@ impl BatchLimits {
 
     /// The batch is given up before the store is asked: what it keeps until it is judged again. The rest goes back.
     pub(super) fn keep(&mut self) -> KeptLimits {
-        KeptLimits { permits: self.permits(), tokens: std::mem::take(&mut self.kept) }
+        KeptLimits { permits: self.units(), tokens: std::mem::take(&mut self.kept) }
     }
 
     /// The batch is not decided: gives back all tokens but those of what is recorded, or may be. Whoever judges it again claims the same
@@ -200,8 +195,8 @@ impl BatchLimits {
         kept
     }
 
-    pub(super) fn permits(&mut self) -> Vec<Taken> {
-        self.list.iter_mut().flat_map(|limit| limit.permits()).collect()
+    pub(super) fn units(&mut self) -> Vec<Taken> {
+        self.list.iter_mut().flat_map(|limit| limit.units()).collect()
     }
 
     /// What the limit says that denies for this reason, where that is more than the reason.
@@ -216,6 +211,32 @@ impl BatchLimits {
     pub(super) fn count(&self, tally: &mut Tally) {
         self.list.iter().for_each(|limit| limit.count(tally));
     }
+}
+
+/// The permits of routes: an intent takes one of the first route that matches its class. Nothing waits for a route in shadow mode.
+fn of_routes<R: Records>(
+    decider: &Decider,
+    intents: &mut Intents<'_, R>,
+    ground: &mut Ground<'_>,
+) -> Option<BatchUnits> {
+    let policy = Arc::clone(intents.eval.policy());
+    let is_limited = !policy.routes.is_empty() && policy.mode == Mode::Enforce;
+    let routes = decider.held.routes.as_ref().filter(|_| is_limited)?;
+    let brought = match &mut ground.takes {
+        Takes::WithPermits(permits) => Some(permits),
+        Takes::FromPools | Takes::Nothing => None,
+    };
+    let rules = routes.rules(&policy.routes, brought);
+    let mut of_classes = vec![None; intents.classes.number_all(intents.decoded)];
+    let units = BatchUnits::take(rules, intents, ground, |intents, record, intent| {
+        let class = intents.classes.number(record, intent) as usize;
+        *of_classes[class].get_or_insert_with(|| {
+            let class = intent.class();
+            let place = policy.route_of(&class)?;
+            Some((place, if policy.routes[place].reserves(&class) { Pool::Reserved } else { Pool::General }))
+        })
+    });
+    Some(units)
 }
 
 /// Whether the tokens go back that rounds from `since` on have kept of a record.

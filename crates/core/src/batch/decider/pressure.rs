@@ -68,9 +68,13 @@ impl BackPlaces {
     }
 }
 
-impl Limit for BatchPressure {
+impl BatchPressure {
     /// Finds the users who may not come in; takes places for others who are not active, unless it only looks.
-    fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self> {
+    pub(super) fn take<R: Records>(
+        decider: &Decider,
+        intents: &mut Intents<'_, R>,
+        ground: &Ground<'_>,
+    ) -> Option<Self> {
         let policy = Arc::clone(intents.eval.policy());
         let (rule, pressure) = (policy.pressure.as_ref()?, Arc::clone(decider.held.pressure.as_ref()?));
         let (state, now, passed) = (pressure.state()?, ground.times.first(), ground.passed);
@@ -119,6 +123,18 @@ impl Limit for BatchPressure {
         Some(Self { pressure, state, minute, until, looks, users, placed, back: BackPlaces::default() })
     }
 
+    /// Whether the user of a record may not come in.
+    fn denies(&self, record: usize) -> bool {
+        self.user(record).is_some_and(|of| of.needs_place && !self.placed.contains(&of.user))
+    }
+
+    /// The user of a record, where it is to be noted.
+    fn user(&self, record: usize) -> Option<&RecordUser> {
+        self.users.binary_search_by_key(&record, |of| of.record).ok().map(|place| &self.users[place])
+    }
+}
+
+impl Limit for BatchPressure {
     /// The places of users who have no approved intent.
     fn comes_back(&mut self, fates: &Fates) -> bool {
         if self.looks || self.placed.is_empty() {
@@ -165,18 +181,6 @@ impl Limit for BatchPressure {
         let used = u64::try_from(used).unwrap_or(0);
         self.state.places.used(used);
         self.state.places.put_back(taken - used, self.until);
-    }
-}
-
-impl BatchPressure {
-    /// Whether the user of a record may not come in.
-    fn denies(&self, record: usize) -> bool {
-        self.user(record).is_some_and(|of| of.needs_place && !self.placed.contains(&of.user))
-    }
-
-    /// The user of a record, where it is to be noted.
-    fn user(&self, record: usize) -> Option<&RecordUser> {
-        self.users.binary_search_by_key(&record, |of| of.record).ok().map(|place| &self.users[place])
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is left to be settled of the limits of a batch once it is decided: what is spent, or owed, only if its outputs are committed.
 //!
 //! invariant: a batch that is decided again claims its tokens again, but for those of what is recorded. So the tokens of anything else
-//! are spent with the commit, and not before. Permits are spent where it may be committed.
+//! are spent with the commit, and not before. Permits, and other units, are spent where it may be committed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     batch::record::Progress,
     limit::{
         budget::lease::{Claim, LeaseNumber, Lender, Owed, Settling},
-        route::routes::Taken,
+        share::Taken,
     },
 };
 
@@ -64,7 +64,7 @@ impl Stakes {
 #[derive(Default)]
 #[must_use = "what limits gave goes back where it is dropped"]
 pub struct Settlement {
-    pub(super) permits: Vec<Taken>,
+    pub(super) units: Vec<Taken>,
     pub(super) stakes: Option<Stakes>,
     is_handed_over: bool,
 }
@@ -87,13 +87,13 @@ impl Settlement {
     /// that is known.
     pub fn failed(mut self) -> Option<Self> {
         self.hand_over();
-        (!self.permits.is_empty() || self.stakes.is_some()).then_some(self)
+        (!self.units.is_empty() || self.stakes.is_some()).then_some(self)
     }
 
     /// The transaction of a commit that failed has ended: what it appended is in the lag by then, visible or not. Which of it is visible is
     /// not known yet.
     pub fn transaction_ended(&mut self) {
-        self.permits.drain(..).for_each(Taken::spend);
+        self.units.drain(..).for_each(Taken::spend);
     }
 
     /// Reading starts at these offsets: records before them are committed, and those behind them are decided again. Another member of the
@@ -110,7 +110,7 @@ impl Settlement {
 
     #[cfg(test)]
     pub(super) fn permits(&self) -> u64 {
-        self.permits.iter().map(Taken::permits).sum()
+        self.units.iter().map(Taken::units).sum()
     }
 }
 

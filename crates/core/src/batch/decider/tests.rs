@@ -5,6 +5,7 @@ mod kept;
 mod offer;
 mod pressure;
 mod settlement;
+mod units;
 
 use std::{sync::mpsc, time::Duration};
 

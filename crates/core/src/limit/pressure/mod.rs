@@ -262,7 +262,7 @@ impl PressureState {
 
     /// Whether a user who is not active would find a place.
     pub fn has_place(&self, passed: Duration) -> bool {
-        !self.is_throttling() && !self.places.is_over(passed) && self.places.left() > 0
+        !self.is_throttling() && self.places.free(passed) > 0
     }
 }
 

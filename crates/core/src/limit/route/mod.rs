@@ -4,6 +4,7 @@ pub mod delivery_signals;
 pub mod pace;
 pub mod permits;
 pub mod routes;
+mod rule;
 
 use std::sync::Arc;
 

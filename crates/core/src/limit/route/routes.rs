@@ -15,9 +15,13 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 pub use self::known::RouteKnown;
+pub use crate::limit::share::{Pool, Taken};
 use crate::{
     basis::time::millis,
-    limit::{route::Route, share::UnitPool},
+    limit::{
+        route::Route,
+        share::{UnitPool, Units},
+    },
 };
 
 /// The topic of a route's waiting intents, by the route's number in [`Routes`].
@@ -60,18 +64,10 @@ impl Routes {
     }
 }
 
-/// The permits that an intent may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pool {
-    /// Any intent's.
-    General,
-    Reserved,
-}
-
 /// A route's permits and what is known of it.
 ///
-/// Invariant: a permit counts as held from when it is granted until its intent is committed, or it is withdrawn, or lapses. So permits held,
-/// and permits spent since the lag was sampled, are never fewer than the intents that may be approved and are not in that lag.
+/// Invariant: permits held, and permits spent since the lag was sampled, are never fewer than the intents that may be approved and are not
+/// in that lag.
 #[derive(Debug, Default)]
 pub struct RouteState {
     pub name: Arc<str>,
@@ -132,14 +128,8 @@ impl RouteState {
         looked.cloned().unwrap_or_else(|| vec![0; self.partitions.load(Ordering::Relaxed)])
     }
 
-    /// Takes at most so many permits; gives how many. `passed` is the monotonic clock. They are to be put back or spent.
-    pub fn take(&self, pool: Pool, most: u64, passed: Duration) -> u64 {
-        self.pool(pool).take(most, passed)
-    }
-
     pub fn left(&self, pool: Pool, passed: Duration) -> u64 {
-        let pool = self.pool(pool);
-        if pool.is_over(passed) { 0 } else { pool.left() }
+        self.pool(pool).free(passed)
     }
 
     /// [`UnitPool::end_leases`] of both pools: with each turn that begins, and of all leases where another process has overtaken this one.
@@ -155,13 +145,6 @@ impl RouteState {
     /// Whether it has: this process gets no permits any more.
     pub fn is_taken_over(&self) -> bool {
         self.taken_over.load(Ordering::Acquire)
-    }
-
-    /// The intents of permits that were taken, of the general pool and of the reserved one, are committed.
-    fn spend(&self, [general, reserved]: [u64; 2]) {
-        self.spent.fetch_add(general + reserved, Ordering::AcqRel);
-        self.pool(Pool::General).used(general);
-        self.pool(Pool::Reserved).used(reserved);
     }
 
     /// Adds permits of both pools, to be taken until then by the monotonic clock: for [`crate::limit::route::permits::LEASE`] from when
@@ -249,80 +232,13 @@ impl RouteState {
     }
 }
 
-/// Permits taken for a batch of intents. Dropping it returns unspent permits that are this process's still.
-#[derive(Debug)]
-pub struct Taken {
-    state: Arc<RouteState>,
-    /// Of the general pool, and of the reserved one.
-    permits: [u64; 2],
-    /// See [`Taken::until`].
-    until: Duration,
-}
-
-impl Taken {
-    #[must_use]
-    pub const fn none(state: Arc<RouteState>) -> Self {
-        Self { state, permits: [0; 2], until: Duration::MAX }
+impl Units for RouteState {
+    fn pools(&self) -> &[UnitPool] {
+        &self.pools
     }
 
-    #[must_use]
-    pub fn general(state: Arc<RouteState>, most: u64, passed: Duration) -> Self {
-        let mut taken = Self::none(state);
-        taken.take(Pool::General, most, passed);
-        taken
-    }
-
-    pub const fn state(&self) -> &Arc<RouteState> {
-        &self.state
-    }
-
-    /// Until when all of them are this process's, by the monotonic clock, as far as was known when they were taken.
-    pub const fn until(&self) -> Duration {
-        self.until
-    }
-
-    pub const fn permits(&self) -> u64 {
-        self.permits[0] + self.permits[1]
-    }
-
-    pub(crate) const fn of(&self, pool: Pool) -> u64 {
-        self.permits[pool as usize]
-    }
-
-    /// Takes at most so many more of a pool; gives how many.
-    pub fn take(&mut self, pool: Pool, most: u64, passed: Duration) -> u64 {
-        // Those that are granted from now on are this process's for longer.
-        let until = self.state.pool(pool).until();
-        let taken = if most > 0 { self.state.take(pool, most, passed) } else { 0 };
-        if taken > 0 {
-            self.until = self.until.min(until);
-        }
-        self.permits[pool as usize] += taken;
-        taken
-    }
-
-    /// Keeps permits for at most so many intents of the reserved share, and so many others; puts the rest back.
-    pub fn keep(&mut self, reserved: u64, others: u64) {
-        let ([general_held, reserved_held], all) = (self.permits, reserved + others);
-        // Those of the reserved share are for its intents, and for others only where there are no more of the general pool.
-        let general = general_held.min(all - reserved_held.min(reserved));
-        let kept = [general, reserved_held.min(all - general)];
-        for pool in [Pool::General, Pool::Reserved] {
-            self.state.pool(pool).put_back(self.permits[pool as usize] - kept[pool as usize], self.until);
-        }
-        self.permits = kept;
-    }
-
-    /// The intents are committed.
-    pub fn spend(mut self) {
-        self.state.spend(self.permits);
-        self.permits = [0; 2];
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.keep(0, 0);
+    fn spend(&self, permits: u64) {
+        self.spent.fetch_add(permits, Ordering::AcqRel);
     }
 }
 

@@ -8,6 +8,7 @@ mod pool;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turns;
+mod units;
 
 pub use clients::Clients;
 pub use embedded::{Embedded, Reference};
@@ -15,6 +16,7 @@ pub use fair::{Wanting, fair_share, grow};
 pub use members::{Member, MemberRecords};
 pub use pool::UnitPool;
 pub use turns::{Answered, TurnNumber, TurnOrder, Turns, Unanswered, is_overtaken, no_answer_within, overtaken};
+pub use units::{Pool, Taken, UnitRule, Units, Waits};
 
 use crate::{basis::store_error::StoreError, limit::SharedLimit};
 

@@ -70,6 +70,11 @@ impl UnitPool {
         self.left.load(Ordering::Acquire)
     }
 
+    /// How many a batch would find. `passed`: the monotonic clock.
+    pub fn free(&self, passed: Duration) -> u64 {
+        if self.is_over(passed) { 0 } else { self.left() }
+    }
+
     /// How many are held, taken or not.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Acquire)
@@ -174,5 +179,21 @@ mod tests {
         assert_eq!((pool.take(9, NOW), pool.held()), (0, 2), "others may have had it");
         pool.put_back(1, Duration::MAX);
         assert_eq!((pool.take(9, NOW), pool.held()), (1, 2));
+    }
+
+    #[test]
+    fn what_was_taken_in_a_period_does_not_come_back_in_the_next_one() {
+        let (first, second) = (NOW, 2 * NOW);
+        let pool = UnitPool::new(first);
+        pool.add(3);
+        assert_eq!((pool.take(2, Duration::ZERO), pool.free(first)), (2, 0), "the period is over");
+        pool.give_up(first);
+        pool.add(5);
+        pool.renew(second);
+        pool.put_back(2, first);
+        assert_eq!((pool.free(first), pool.held()), (5, 5));
+        assert_eq!(pool.take(1, first), 1);
+        pool.put_back(1, second);
+        assert_eq!(pool.free(first), 5, "nor is anything of the next one lost");
     }
 }

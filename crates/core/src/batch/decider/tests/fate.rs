@@ -78,7 +78,7 @@ fn words(asked: AskedBatch<'_, Rows>) -> String {
     }
     let yes = [
         ("is_approved", fate.is_approved()),
-        ("permits_of", fate.uses_permit()),
+        ("permits_of", fate.uses_unit()),
         ("is_spent", fate.pays(now(), now().plus(-900)..now().plus(-600))),
         ("is_recorded", fate.is_recorded(now())),
         ("owed", fate.replayed_from().is_some_and(|at| at < now())),

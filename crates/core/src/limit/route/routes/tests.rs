@@ -26,7 +26,7 @@ fn a_route_keeps_its_state_and_its_topic_over_policies() {
 fn a_permit_is_held_until_its_intent_is_committed_or_it_is_withdrawn() {
     let state = granted(5, 3);
     let mut batch = Taken::general(Arc::clone(&state), 4, NOW);
-    assert_eq!((batch.permits(), batch.take(Pool::Reserved, 9, NOW)), (4, 3));
+    assert_eq!((batch.units(), batch.take(Pool::Reserved, 9, NOW)), (4, 3));
     assert_eq!((state.withdraw_above(0, 0), state.held(), state.spent()), (1, 7, 0), "one was left");
     batch.keep(2, 0);
     assert_eq!((state.held(), state.left(Pool::General, NOW), state.left(Pool::Reserved, NOW)), (7, 4, 1));

@@ -48,7 +48,7 @@ async fn taken(lost: fn(usize) -> Lost, takes: fn(usize) -> bool) -> u64 {
         let again = keeper.round().await;
         if takes(rounds) {
             let all = scene.take(u64::MAX);
-            taken += all.permits();
+            taken += all.units();
             all.spend();
         }
         rounds += 1;
