@@ -23,7 +23,7 @@ use weir_core::{
     },
     ports::{Share, StoreError},
 };
-use weir_redis::RedisPermits;
+use weir_redis::RedisShare;
 use weir_worker::{
     routes::HeldRoutes,
     share::{KeyedKeeper, LimitTask},
@@ -176,7 +176,7 @@ pub struct Reached {
 pub struct SimPermits {
     env: Env,
     process: u64,
-    permits: RedisPermits,
+    permits: RedisShare<RoutePermits>,
     reached: Reached,
     members: u64,
     /// The number of the last turn.
@@ -190,7 +190,7 @@ pub struct SimPermits {
 }
 
 impl SimPermits {
-    pub fn new(env: &Env, process: u64, permits: RedisPermits, reached: Reached) -> Self {
+    pub fn new(env: &Env, process: u64, permits: RedisShare<RoutePermits>, reached: Reached) -> Self {
         Self {
             env: env.clone(),
             process,

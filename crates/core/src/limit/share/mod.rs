@@ -4,6 +4,7 @@ mod clients;
 mod embedded;
 mod fair;
 mod members;
+mod plain;
 mod pool;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -13,6 +14,7 @@ pub use clients::Clients;
 pub use embedded::{Embedded, Reference};
 pub use fair::{Wanting, fair_share, grow};
 pub use members::{Member, MemberRecords};
+pub use plain::PlainLimit;
 pub use pool::UnitPool;
 pub use turns::{Answered, TurnNumber, TurnOrder, Turns, Unanswered, is_overtaken, no_answer_within, overtaken};
 
