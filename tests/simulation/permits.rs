@@ -19,14 +19,14 @@ use weir_core::{
             permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
             routes::{Pool, RouteState, Routes},
         },
-        share::TurnNumber,
+        share::{LimitTask, TurnNumber},
     },
     ports::{Share, StoreError},
 };
 use weir_redis::RedisShare;
 use weir_worker::{
     routes::HeldRoutes,
-    share::{KeyedKeeper, LimitTask},
+    share::{KeyedKeeper, RulesInForce},
 };
 
 use super::{
@@ -288,7 +288,8 @@ impl World {
             };
             drop(spawn_local(of.run(work)));
         };
-        let keeper = KeyedKeeper::new(held, policy, (permits, clock), spawn);
+        let rules = RulesInForce { policy, of: |policy| policy.routes.as_slice() };
+        let keeper = KeyedKeeper::new(held, rules, (permits, clock), spawn);
         spawn_local(process.run(keeper.run(leave.clone())));
         Some((routes, ended))
     }
