@@ -31,7 +31,7 @@ use weir_worker::{
 
 use crate::{
     cli::assemble::{START_PATIENCE, new_epoch},
-    limits::{BudgetsShown, LedgerPool, LimitsDesk},
+    limits::{BudgetsShown, LedgerPool, LimitsDesk, PressureShown, RoutesShown},
     metrics::Metrics,
     routes::KafkaRoutes,
 };
@@ -156,7 +156,9 @@ impl WorkerLimits {
         let turns = pressure.turns();
         let ledger = Arc::new(LedgerPool::new(seen_ledger));
         let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
-        let desk = LimitsDesk::new(policy, shown, pressure, Arc::clone(&kafka.routes), services.clone());
+        let pressure = PressureShown { policy: Arc::clone(policy), status: pressure };
+        let routes = RoutesShown { policy: Arc::clone(policy), routes: Arc::clone(&kafka.routes) };
+        let desk = LimitsDesk::new(shown, pressure, routes, services.clone(), Vec::new());
         desk.budgets.keep_looking(stop.clone());
         Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, ended })
     }
