@@ -22,6 +22,7 @@ pub mod query;
 pub mod routes;
 pub mod schemas;
 pub mod segments;
+pub mod selections;
 pub mod time_zones;
 pub mod traces;
 pub mod vitals;

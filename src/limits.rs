@@ -1,33 +1,59 @@
 //! How limits that instances share stand, for people: `GET /v1/budgets`, `/v1/pressure`, `/v1/routes`, `/v1/services`, `/v1/status`, metrics, the
-//! page and `weir explain`. Nothing here takes anything.
+//! page and `weir explain`; and what a policy says of them. Nothing here takes anything.
 
 mod budgets;
+mod kinds;
 mod ledger;
 mod pressure;
 mod routes;
 mod services;
 mod view;
 
-use std::sync::Arc;
+use std::{future::ready, pin::Pin, sync::Arc};
 
 use serde::Serialize;
 use serde_json::Value;
-use weir_core::{intent::class::ClassNames, limit::route::routes::Routes, policy::Policy};
+use weir_core::{intent::class::ClassNames, policy::Policy};
 use weir_oracle::desk::ServiceDesk;
-use weir_worker::{pressure::PressureStatus, refresh::Refreshed};
 
 pub use self::{
-    budgets::{BudgetList, BudgetsShown, budgets_of},
+    budgets::{BudgetList, BudgetsShown, budget_in_words, budgets_of},
+    kinds::{Degraded, LimitKind},
     ledger::{LedgerPool, Looked, LooksAtLedger},
     pressure::{PressureFound, PressureShown, PressureView},
     routes::{RouteView, RoutesShown},
     services::ServiceShare,
-    view::{LimitKind, LimitSpan, LimitView},
+    view::{LimitSpan, LimitView},
 };
-use crate::{
-    http::{Degradation, Degraded},
-    metrics::Metrics,
-};
+use crate::{http::Degradation, metrics::Metrics};
+
+/// The limits of a kind, as an instance shows them.
+pub trait ShownLimits: Send + Sync {
+    /// Those that are known.
+    fn rows(&self) -> FindingRows<'_>;
+
+    /// What does not work as it should.
+    fn degraded(&self) -> Vec<Degradation> {
+        Vec::new()
+    }
+
+    /// Brings metrics up to date that are not counted as it happens.
+    fn note(&self, _metrics: &Metrics) {}
+}
+
+/// Each in the shape of its endpoint; and how many more there are.
+pub type FindingRows<'a> = Pin<Box<dyn Future<Output = (Vec<Value>, usize)> + Send + 'a>>;
+
+/// Rows that are there.
+fn found(views: impl IntoIterator<Item = impl Serialize>) -> FindingRows<'static> {
+    let rows: Vec<Value> = views.into_iter().map(row).collect();
+    Box::pin(ready((rows, 0)))
+}
+
+fn row(view: impl Serialize) -> Value {
+    // Numbers, names and texts always are JSON.
+    serde_json::to_value(view).unwrap_or_default()
+}
 
 /// Where limits are looked at: those of the policy, and services, which are limited by what their instances register.
 pub struct LimitsDesk {
@@ -38,69 +64,84 @@ pub struct LimitsDesk {
     /// Routes, for their endpoint.
     pub routes: RoutesShown,
     services: ServiceDesk,
+    /// Those without an endpoint.
+    others: Vec<Box<dyn ShownLimits>>,
 }
 
 impl LimitsDesk {
-    /// Of the policy in force, its budgets, and what the tasks of pressure, routes and services have found.
+    /// Of those with an endpoint, and of the others.
     #[must_use]
     pub fn new(
-        policy: &Arc<Refreshed<Policy>>,
         budgets: BudgetsShown,
-        pressure: PressureStatus,
-        routes: Arc<Routes>,
+        pressure: PressureShown,
+        routes: RoutesShown,
         services: ServiceDesk,
+        others: Vec<Box<dyn ShownLimits>>,
     ) -> Self {
-        Self {
-            budgets: Arc::new(budgets),
-            pressure: PressureShown { policy: Arc::clone(policy), status: pressure },
-            routes: RoutesShown { policy: Arc::clone(policy), routes },
-            services,
-        }
+        Self { budgets: Arc::new(budgets), pressure, routes, services, others }
     }
 
     /// The services that this instance was asked for lately, with its share of each.
     pub async fn shares(&self) -> Vec<ServiceShare> {
-        self.services.states().await.into_iter().map(ServiceShare::from).collect()
+        services::shares(&self.services).await
+    }
+
+    /// All limits, in the order of the page.
+    fn shown(&self) -> Vec<&dyn ShownLimits> {
+        let mut shown: Vec<&dyn ShownLimits> = vec![&*self.budgets, &self.pressure, &self.routes, &self.services];
+        shown.extend(self.others.iter().map(|others| &**others));
+        shown
     }
 
     /// Those that are known, each in the shape of its endpoint; and how many more budgets there are.
     pub async fn rows(&self) -> (Vec<Value>, usize) {
-        let BudgetList { budgets, omitted } = self.budgets.all().await;
-        let pressure = match self.pressure.found() {
-            PressureFound::Seen(view) => Some(row(&view)),
-            PressureFound::NoRule | PressureFound::NotReadYet => None,
-        };
-        let (routes, services) = (self.routes.views(), self.shares().await);
-        let limits = budgets.iter().map(row).chain(pressure).chain(routes.iter().map(row));
-        (limits.chain(services.iter().map(row)).collect(), omitted)
+        let (mut rows, mut omitted) = (Vec::new(), 0);
+        for limits in self.shown() {
+            let (found, more) = limits.rows().await;
+            rows.extend(found);
+            omitted += more;
+        }
+        (rows, omitted)
     }
 
     /// What does not work as it should.
     #[must_use]
     pub fn degraded(&self) -> Vec<Degradation> {
-        let of = |(what, (lasts, message))| Degradation::lasting(what, lasts, message);
-        let budgets = self.budgets.degraded().map(|budgets| (Degraded::Budget, budgets));
-        let pressure = self.pressure.degraded().map(|pressure| (Degraded::Pressure, pressure));
-        let routes = self.routes.degraded().into_iter().map(|route| (Degraded::Route, route));
-        budgets.into_iter().chain(pressure).chain(routes).map(of).collect()
+        self.shown().into_iter().flat_map(|limits| limits.degraded()).collect()
     }
 
     /// Brings metrics up to date that are not counted as it happens.
     pub fn note(&self, metrics: &Metrics) {
-        self.pressure.note(metrics);
-        self.routes.note(metrics);
+        self.shown().into_iter().for_each(|limits| limits.note(metrics));
     }
 }
 
-fn row(view: &impl Serialize) -> Value {
-    // Numbers, names and texts always are JSON.
-    serde_json::to_value(view).unwrap_or_default()
+/// What limits go by of an intent.
+#[derive(Debug, Clone, Copy)]
+pub struct LimitedIntent<'i> {
+    pub class: ClassNames<'i>,
+    /// The segment that its user is in.
+    pub segment: Option<&'i str>,
 }
 
-/// The other limits that an intent of this class takes from. Only running instances know how they stand.
+/// What a policy says of the limits of a kind.
+struct PolicyLimits {
+    /// Each of them in a sentence or two.
+    in_words: fn(&Policy) -> Vec<String>,
+    /// Those that an intent takes from, where only running instances know how they stand.
+    not_looked_at: fn(&Policy, &LimitedIntent<'_>) -> Vec<LimitView>,
+}
+
+/// A line for each kind of limit that a policy has, in the order in which people read of them.
+const OF_POLICY: [PolicyLimits; 3] = [pressure::OF_POLICY, budgets::OF_POLICY, routes::OF_POLICY];
+
+/// Each limit of a policy, in a sentence or two.
+pub fn limits_in_words(policy: &Policy) -> impl Iterator<Item = String> {
+    OF_POLICY.into_iter().flat_map(move |limits| (limits.in_words)(policy))
+}
+
+/// The limits that an intent takes from, but for budgets. Only running instances know how they stand.
 #[must_use]
-pub fn not_looked_at(policy: &Policy, class: &ClassNames<'_>) -> Vec<LimitView> {
-    let pressure = policy.pressure.as_ref().filter(|rule| rule.filter.matches(class.channel, class.category));
-    let route = policy.route_of(class).map(|place| LimitView::of_route(&policy.routes[place]));
-    pressure.map(LimitView::of_rule).into_iter().chain(route).collect()
+pub fn not_looked_at(policy: &Policy, intent: &LimitedIntent<'_>) -> Vec<LimitView> {
+    OF_POLICY.into_iter().flat_map(|limits| (limits.not_looked_at)(policy, intent)).collect()
 }

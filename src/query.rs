@@ -42,7 +42,7 @@ use weir_worker::{
 use self::funds::Funds;
 pub use self::record::SingleRecord;
 use crate::{
-    limits::{LimitView, LooksAtLedger, not_looked_at},
+    limits::{LimitView, LimitedIntent, LooksAtLedger, not_looked_at},
     metrics::Metrics,
 };
 pub use view::{
@@ -226,7 +226,8 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let zone = intent.timezone.as_ref().unwrap_or(&policy.timezone);
         let moment = UserMoment { history: &history, zone, now: decided.now() };
         let user = user_view(&intent.user_id, (policy, decided.segments()), &moment);
-        limits.extend(not_looked_at(policy, &intent.class()));
+        let limited = LimitedIntent { class: intent.class(), segment: user.segment.as_deref() };
+        limits.extend(not_looked_at(policy, &limited));
         Ok((self.with_clock(user), Decision { limits, ..decision(&decided, intent) }))
     }
 }

@@ -25,11 +25,10 @@ use super::{
     assemble, clocks,
     exit::UsageError,
     output::{OutputForm, print_json},
-    policy::limits_in_words,
 };
 use crate::{
     config::Settings,
-    limits::LimitView,
+    limits::{LimitView, limits_in_words},
     metrics::Metrics,
     query::{Decision, EntryPoint, QueryError, QueryService, UserView},
 };

@@ -1,10 +1,8 @@
 //! `weir policy`: validates a policy and shows what it means; replays past intents against one.
 
-mod limits;
 mod simulate;
 
 use std::{
-    collections::BTreeSet,
     io::Write,
     path::{Path, PathBuf},
     time::Duration,
@@ -18,7 +16,6 @@ use weir_core::{
         value::{in_words, length},
     },
     history::{HistoryBounds, MAX_ENTRIES, decide::Scope},
-    intent::class::Filter,
     limit::budget::{Budget, BudgetSpan},
     policy::{
         Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Selection, Unavailable,
@@ -30,9 +27,11 @@ use super::{
     exit::UsageError,
     output::{OutputForm, aligned, lines, print_json},
 };
-use crate::files::read_file;
-use limits::budget_in_words;
-pub(super) use limits::limits_in_words;
+use crate::{
+    files::read_file,
+    limits::{budget_in_words, limits_in_words},
+    selections::{filter_in_words, or_all, selection_in_words},
+};
 pub use simulate::SimulateArgs;
 
 /// `weir policy ...`
@@ -167,14 +166,6 @@ fn cap_in_words(cap: &Cap) -> String {
     format!("{amount}{scope}{}{then}", filter_in_words(&cap.filter, ", of "))
 }
 
-/// `channel push or sms and category promo`, behind the given words; nothing for everything.
-fn filter_in_words(filter: &Filter, before: &str) -> String {
-    let channels = filter.channels.as_ref().map(|names| any("channel", names));
-    let categories = filter.categories.as_ref().map(|names| any("category", names));
-    let parts: Vec<String> = [channels, categories].into_iter().flatten().collect();
-    if parts.is_empty() { String::new() } else { format!("{before}{}", parts.join(" and ")) }
-}
-
 fn quiet_in_words(quiet: &QuietHours) -> String {
     let (from, to) = (quiet.from.strftime("%H:%M"), quiet.to.strftime("%H:%M"));
     let what = filter_in_words(&quiet.filter, " of ");
@@ -186,22 +177,6 @@ fn quiet_in_words(quiet: &QuietHours) -> String {
             format!("Intents{what} are deferred {hours}, and spread over the {} after that.", in_words(quiet.spread_ms))
         }
     }
-}
-
-/// `channel push and campaign spring or summer`
-fn selection_in_words(selection: &Selection) -> String {
-    let what = Some(filter_in_words(&selection.filter, "")).filter(|what| !what.is_empty());
-    let campaigns = selection.campaigns.as_ref().map(|names| any("campaign", names));
-    what.into_iter().chain(campaigns).collect::<Vec<_>>().join(" and ")
-}
-
-fn any(what: &str, names: &BTreeSet<String>) -> String {
-    format!("{what} {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(" or "))
-}
-
-/// The words for a part of the intents, or for all of them.
-fn or_all(words: String, all: &str) -> String {
-    if words.is_empty() { all.to_owned() } else { words }
 }
 
 fn stop_in_words(selection: &Selection) -> String {

@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{Json, extract::State};
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_core::{
-    basis::{time::Time, words},
-    ports::Clock as _,
-};
+use weir_core::{basis::time::Time, ports::Clock as _};
 use weir_worker::clock::SystemClock;
 
 use super::{
@@ -16,6 +13,7 @@ use super::{
     extract::NoQuery,
     problem::{Always, Problem},
 };
+pub use crate::limits::Degraded;
 
 /// How this instance is, and what it finds degraded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -52,38 +50,6 @@ pub struct Degradation {
     /// The route whose waiting intents the lane reads, for `lane`; absent for others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-}
-
-words! {
-    /// What can be degraded.
-    #[derive(Serialize, ToSchema)]
-    #[serde(rename_all = "snake_case")]
-    pub enum Degraded {
-        /// Shards of Redis do not answer.
-        ShardsUnavailable = "shards_unavailable",
-        /// Shards of Redis have lost their history.
-        ShardsLost = "shards_lost",
-        /// The segments could not be refreshed: the last good set is in force.
-        Segments = "segments",
-        /// The policy could not be refreshed: the last good one is in force.
-        Policy = "policy",
-        /// A lane waits, or decides without some shards.
-        Lane = "lane",
-        /// The reader of refunds waits.
-        Refunds = "refunds",
-        /// The reader of activity waits.
-        Activity = "activity",
-        /// The reader of reports of deliveries waits.
-        DeliveryReports = "delivery_reports",
-        /// Within the last day it was found that retention had deleted deferred or waiting intents undecided.
-        Deleted = "deleted",
-        /// Budgets whose ledger does not answer.
-        Budget = "budget",
-        /// The active users of other instances are not known.
-        Pressure = "pressure",
-        /// A route that is held up, whose permits are not shared, or in which intents have waited for too long.
-        Route = "route",
-    }
 }
 
 impl Degradation {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use indicatif::HumanCount;
 use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -15,16 +16,26 @@ use weir_core::{
     basis::time::Time,
     history::decide::Scope,
     limit::budget::{
-        Budget, BudgetId,
+        Budget, BudgetId, WhenUnavailable,
         lease::{BudgetState, BudgetUse},
         ledger::TakeAnswer,
     },
-    policy::Policy,
+    policy::{Action, Policy},
     ports::Clock as _,
 };
 use weir_worker::{budgets::Budgets, clock::SystemClock, refresh::Refreshed};
 
-use super::{LimitView, Looked, LooksAtLedger};
+use super::{Degraded, FindingRows, LimitView, Looked, LooksAtLedger, PolicyLimits, ShownLimits, row};
+use crate::{
+    http::Degradation,
+    selections::{or_all, selection_in_words},
+};
+
+/// `weir explain` looks at budgets: see [`budgets_of`].
+pub(super) const OF_POLICY: PolicyLimits = PolicyLimits {
+    in_words: |policy| policy.budgets.iter().map(budget_in_words).collect(),
+    not_looked_at: |_, _| Vec::new(),
+};
 
 /// The most budgets of one answer.
 const MOST_ROWS: usize = 1_000;
@@ -144,11 +155,19 @@ impl BudgetsShown {
         };
         BudgetList { budgets: budgets.into_iter().zip(uses).zip(answers).map(view).collect(), omitted }
     }
+}
 
-    /// What does not work as it should: for how long, and what happens.
-    pub(super) fn degraded(&self) -> Option<(Duration, String)> {
+impl ShownLimits for BudgetsShown {
+    fn rows(&self) -> FindingRows<'_> {
+        Box::pin(async move {
+            let BudgetList { budgets, omitted } = self.all().await;
+            (budgets.iter().map(row).collect::<Vec<_>>(), omitted)
+        })
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
         let unavailable = self.unavailable.load();
-        let since = unavailable.values().copied().min()?;
+        let Some(since) = unavailable.values().copied().min() else { return Vec::new() };
         let named: Vec<String> = unavailable.iter().take(MOST_NAMED).map(|(id, _)| id.to_string()).collect();
         let more = match unavailable.len().saturating_sub(MOST_NAMED) {
             0 => String::new(),
@@ -159,7 +178,7 @@ impl BudgetsShown {
              wait, or follow on_unavailable",
             named.join(", ")
         );
-        Some((SystemClock.passed().saturating_sub(since), message))
+        vec![Degradation::lasting(Degraded::Budget, SystemClock.passed().saturating_sub(since), message)]
     }
 }
 
@@ -170,6 +189,29 @@ fn ids(budget: &Budget, states: &BTreeMap<&BudgetId, &BudgetState>) -> Vec<Budge
         Scope::Every => vec![BudgetId { name: Arc::clone(&budget.name), campaign: None }],
         Scope::SameCampaign => campaigns.map(|id| (*id).clone()).collect(),
     }
+}
+
+pub fn budget_in_words(budget: &Budget) -> String {
+    let Budget { name, selection, scope, limit, span, best_effort, when_spent, on_unavailable } = budget;
+    let (amount, then) = match limit {
+        0 => ("never any".to_owned(), ""),
+        limit => (format!("at most {} {span}", HumanCount(*limit)), "then "),
+    };
+    let scope = match scope {
+        Scope::Every => "",
+        Scope::SameCampaign => " of each campaign",
+    };
+    let intents = or_all(selection_in_words(selection), "all intents");
+    let action = match when_spent {
+        Action::Suppress => "suppressed",
+        Action::Defer => "deferred",
+    };
+    let last = if *best_effort { " Tokens are granted one by one." } else { "" };
+    let unavailable = match on_unavailable {
+        WhenUnavailable::Wait => "",
+        WhenUnavailable::Suppress => " While Redis is unavailable, intents without a token are suppressed.",
+    };
+    format!("Budget {name}: {amount}{scope}, for {intents}; {then}intents are {action}.{last}{unavailable}")
 }
 
 /// How budgets stand that an intent would take from, as `weir explain` reports them.

@@ -2,22 +2,31 @@
 
 use std::{sync::Arc, time::Duration};
 
+use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_core::{policy::Policy, ports::Clock as _};
+use weir_core::{
+    basis::document::value::in_words,
+    limit::pressure::{PressureRule, activity::CELLS_PER_USER},
+    policy::{Action, Policy},
+    ports::Clock as _,
+};
 use weir_worker::{
     clock::SystemClock,
     pressure::{MEMBER_FOR, PressureSeen, PressureStatus, REPORTED_AFTER, Silence},
     refresh::Refreshed,
 };
 
-use super::LimitView;
-use crate::metrics::Metrics;
+use super::{Degraded, FindingRows, LimitView, LimitedIntent, PolicyLimits, ShownLimits, found};
+use crate::{http::Degradation, metrics::Metrics, selections::filter_in_words};
+
+pub(super) const OF_POLICY: PolicyLimits =
+    PolicyLimits { in_words: |policy| policy.pressure.iter().map(pressure_in_words).collect(), not_looked_at };
 
 /// What is shown of pressure: its task knows how it stands.
 pub struct PressureShown {
-    pub(super) policy: Arc<Refreshed<Policy>>,
-    pub(super) status: PressureStatus,
+    pub policy: Arc<Refreshed<Policy>>,
+    pub status: PressureStatus,
 }
 
 /// What is known of pressure.
@@ -68,21 +77,30 @@ impl PressureShown {
             None => PressureFound::NotReadYet,
         }
     }
+}
 
-    /// What does not work as it should: for how long, and what happens.
-    pub(super) fn degraded(&self) -> Option<(Duration, String)> {
+impl ShownLimits for PressureShown {
+    fn rows(&self) -> FindingRows<'_> {
+        found(match self.found() {
+            PressureFound::Seen(view) => Some(view),
+            PressureFound::NoRule | PressureFound::NotReadYet => None,
+        })
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
         let unsynced = self.status.unsynced();
-        let Silence { since, why } = unsynced.as_ref().as_ref()?;
+        let Some(Silence { since, why }) = &*unsynced else { return Vec::new() };
         let lasts = SystemClock.passed().saturating_sub(*since);
         let message = format!(
             "this instance and others do not tell each other who is active ({why}): users who are active here still pass, and \
              nobody else comes in after {} s",
             MEMBER_FOR.as_secs()
         );
-        (lasts >= REPORTED_AFTER).then_some((lasts, message))
+        let degraded = Degradation::lasting(Degraded::Pressure, lasts, message);
+        (lasts >= REPORTED_AFTER).then_some(degraded).into_iter().collect()
     }
 
-    pub(super) fn note(&self, metrics: &Metrics) {
+    fn note(&self, metrics: &Metrics) {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let seen = self.status.seen();
         let of = |read: fn(&PressureSeen) -> u64| number(seen.as_ref().as_ref().map_or(0, read));
@@ -113,6 +131,26 @@ impl PressureView {
         let sync_age_s = passed.saturating_sub(seen.synced_at).as_secs_f64();
         Self { shared, exempt_users: seen.exempt_users, throttling: seen.throttling, sync_age_s }
     }
+}
+
+fn pressure_in_words(rule: &PressureRule) -> String {
+    let PressureRule { max_active_users, window_minutes: _, filter, action } = rule;
+    let (most, window) = (HumanCount(*max_active_users), in_words(rule.window_ms()));
+    let (what, memory) = (filter_in_words(filter, " of "), HumanBytes(max_active_users * CELLS_PER_USER));
+    let action = match action {
+        Action::Suppress => "suppressed",
+        Action::Defer => "deferred, and spread over the window",
+    };
+    format!(
+        "Pressure: at most {most} users are active in {window} (takes {memory} of memory); then intents{what} of other users are {action}."
+    )
+}
+
+/// Where nobody knows who is active.
+fn not_looked_at(policy: &Policy, intent: &LimitedIntent<'_>) -> Vec<LimitView> {
+    let class = &intent.class;
+    let rule = policy.pressure.as_ref().filter(|rule| rule.filter.matches(class.channel, class.category));
+    rule.map(LimitView::of_rule).into_iter().collect()
 }
 
 #[cfg(test)]

@@ -2,11 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use indicatif::HumanCount;
 use prometheus_client::metrics::family::Family;
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_core::{
+    basis::document::value::in_words,
     limit::route::{
+        FairBy, Reserved, Route, WhenFull,
         pace::Throttle,
         routes::{RouteKnown, RouteState, Routes},
     },
@@ -15,13 +18,20 @@ use weir_core::{
 };
 use weir_worker::{clock::SystemClock, pressure::REPORTED_AFTER, refresh::Refreshed};
 
-use super::{LimitKind, LimitSpan, LimitView};
-use crate::metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring};
+use super::{Degraded, FindingRows, LimitKind, LimitSpan, LimitView, LimitedIntent, PolicyLimits, ShownLimits, found};
+use crate::{
+    http::Degradation,
+    metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring},
+    selections::{or_all, selection_in_words},
+};
+
+pub(super) const OF_POLICY: PolicyLimits =
+    PolicyLimits { in_words: |policy| policy.routes.iter().map(route_in_words).collect(), not_looked_at };
 
 /// What is shown of routes: their tasks know how they stand.
 pub struct RoutesShown {
-    pub(super) policy: Arc<Refreshed<Policy>>,
-    pub(super) routes: Arc<Routes>,
+    pub policy: Arc<Refreshed<Policy>>,
+    pub routes: Arc<Routes>,
 }
 
 /// How a route stands, over all instances, as this one knows.
@@ -72,19 +82,25 @@ impl RoutesShown {
     pub fn views(&self) -> Vec<RouteView> {
         self.known().iter().map(|(state, known)| RouteView::new(&state.name, known)).collect()
     }
+}
+
+impl ShownLimits for RoutesShown {
+    fn rows(&self) -> FindingRows<'_> {
+        found(self.views())
+    }
 
     /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
-    /// partitions behind, or in which intents have waited for too long: for how long, and what happens.
-    pub(super) fn degraded(&self) -> Vec<(Duration, String)> {
+    /// partitions behind, or in which intents have waited for too long.
+    fn degraded(&self) -> Vec<Degradation> {
         let passed = SystemClock.passed();
         let degraded = self.known().into_iter().filter_map(|(state, known)| {
             let lasts = passed.saturating_sub(degraded_since(&known, passed)?);
-            Some((lasts, message(&state, &known)))
+            Some(Degradation::lasting(Degraded::Route, lasts, message(&state, &known)))
         });
         degraded.collect()
     }
 
-    pub(super) fn note(&self, metrics: &Metrics) {
+    fn note(&self, metrics: &Metrics) {
         let figures: [(&Family<OfRouteLabel, RealGauge>, RouteFigure); 7] = [
             (&metrics.route_permits, |known, _| Some(known.grant.permits as f64)),
             (&metrics.route_lag, |known, _| known.lag.map(|lag| lag as f64)),
@@ -164,6 +180,46 @@ fn message(state: &RouteState, known: &RouteKnown) -> String {
     };
     let (drain_per_s, waiting) = (known.drain_per_s, known.waiting());
     format!("the route {name} takes about {drain_per_s:.0} intents per second, {waiting} wait: {why}{too_long}")
+}
+
+/// `Route email: channel email, paced by the lag of group hedwig, at most 500 per second; ...`
+fn route_in_words(route: &Route) -> String {
+    let Route { name, filter, consumer_group, ahead_ms, rate, service, network_ms, reserved, .. } = route;
+    let what = or_all(selection_in_words(filter), "all intents without a route before it");
+    let mut parts = vec![format!("Route {name}: {what}")];
+    parts.extend(
+        consumer_group.as_ref().map(|group| format!("no more than group {group} takes in {}", in_words(*ahead_ms))),
+    );
+    parts.extend(rate.map(|rate| format!("at most {} per second", HumanCount(rate))));
+    parts.extend(
+        service
+            .as_ref()
+            .map(|service| format!("at most what service {service} has registered ({} away)", in_words(*network_ms))),
+    );
+    let mut words = parts.join(", ");
+    if let Some(Reserved { filter, share_permille }) = reserved {
+        let percent = f64::from(*share_permille) / 10.0;
+        words.push_str(&format!("; {percent}% is kept for {}", selection_in_words(filter)));
+    }
+    words.push_str(match route.when_full {
+        WhenFull::Wait => "; other intents wait",
+        WhenFull::Suppress => "; other intents are suppressed",
+    });
+    if route.when_full == WhenFull::Wait {
+        words.push_str(match route.fair_by {
+            FairBy::Campaign => ", campaigns by turns",
+            FairBy::Category => ", categories by turns",
+            FairBy::Channel => ", channels by turns",
+            FairBy::User => ", users by turns",
+        });
+    }
+    words.push_str(&format!(". A delivery is tried {} times.", route.max_attempts));
+    words
+}
+
+/// Where nobody knows what the route takes.
+fn not_looked_at(policy: &Policy, intent: &LimitedIntent<'_>) -> Vec<LimitView> {
+    policy.route_of(&intent.class).map(|place| LimitView::of_route(&policy.routes[place])).into_iter().collect()
 }
 
 #[cfg(test)]

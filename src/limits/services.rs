@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_oracle::admissions::AdmissionsView;
+use weir_oracle::{admissions::AdmissionsView, desk::ServiceDesk};
 
-use super::LimitView;
+use super::{FindingRows, LimitView, ShownLimits, row};
 
 /// The share that an instance of weir has of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -18,6 +18,17 @@ pub struct ServiceShare {
     pub share_concurrency: u64,
     /// Admissions that it gave and that have not ended.
     pub outstanding: u64,
+}
+
+/// The services that this instance was asked for lately, with its share of each.
+pub(super) async fn shares(services: &ServiceDesk) -> Vec<ServiceShare> {
+    services.states().await.into_iter().map(ServiceShare::from).collect()
+}
+
+impl ShownLimits for ServiceDesk {
+    fn rows(&self) -> FindingRows<'_> {
+        Box::pin(async move { (shares(self).await.iter().map(row).collect::<Vec<_>>(), 0) })
+    }
 }
 
 impl From<AdmissionsView> for ServiceShare {

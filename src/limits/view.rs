@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_core::{
-    basis::{document::value::in_words, time::Time, words},
+    basis::{document::value::in_words, time::Time},
     limit::{
         budget::{Budget, BudgetId, BudgetSpan, ledger::TakeAnswer},
         pressure::PressureRule,
@@ -13,21 +13,7 @@ use weir_core::{
     },
 };
 
-words! {
-    /// What is limited.
-    #[derive(Serialize, ToSchema)]
-    #[serde(rename_all = "snake_case")]
-    pub enum LimitKind {
-        /// What may be approved, in costs.
-        Budget = "budget",
-        /// The users who are active.
-        Pressure = "pressure",
-        /// Intents per second, as delivery takes them.
-        Route = "route",
-        /// Admissions per second, as the instances of a service have registered.
-        Service = "service",
-    }
-}
+use super::LimitKind;
 
 /// What a limit counts over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -178,7 +164,8 @@ impl LimitView {
         Self { available: true, ..Self::bare(LimitKind::Service, service, Some(per_s), LimitSpan::second()) }
     }
 
-    fn not_looked_at(self, path: &str) -> Self {
+    /// The same where only a running instance knows how it stands: under this path.
+    pub(super) fn not_looked_at(self, path: &str) -> Self {
         Self { why: Some(format!("not looked at here; ask GET {path} of a running instance")), ..self }
     }
 }

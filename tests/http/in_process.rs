@@ -7,7 +7,7 @@ use weir::{
     config::HttpSettings,
     deferred::DeferredCount,
     http::{self, ActivityReports, Answering, DecisionMode, Degradation, Health, Queries, Sources},
-    limits::{BudgetsShown, LedgerPool, LimitsDesk},
+    limits::{BudgetsShown, LedgerPool, LimitsDesk, PressureShown, RoutesShown},
     metrics::Metrics,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
     vitals::{Nodes, Vitals},
@@ -80,7 +80,7 @@ pub fn one_user() -> SegmentSet {
 }
 
 /// The limits of a policy, with an empty ledger and no leases.
-fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: Arc<Routes>) -> LimitsDesk {
+fn limits(policy: &Arc<Policy>, status: PressureStatus, routes: Arc<Routes>) -> LimitsDesk {
     let ledger = EmbeddedLedger::new("test", || SystemClock.now());
     let looked_at = ledger.clone();
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::new(Metrics::default()));
@@ -88,7 +88,8 @@ fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: Arc<Routes>) -
     let ledger = Arc::new(LedgerPool::new(move || looked_at.clone()));
     let policy = Refreshed::new(Arc::clone(policy));
     let budgets = BudgetsShown::new(Arc::clone(&policy), budgets, ledger);
-    LimitsDesk::new(&policy, budgets, pressure, routes, services())
+    let pressure = PressureShown { policy: Arc::clone(&policy), status };
+    LimitsDesk::new(budgets, pressure, RoutesShown { policy, routes }, services(), Vec::new())
 }
 
 /// Services whose task has ended, so that the page does not wait for it: nothing runs it here.

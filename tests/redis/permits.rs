@@ -13,20 +13,20 @@ use weir_core::{
     limit::{
         route::{
             pace::KeptRates,
-            permits::{LEASE, PermitGrant, PermitTurn, RouteKey},
+            permits::{LEASE, PermitGrant, PermitTurn, RouteKey, RoutePermits},
         },
         share::TurnNumber,
     },
     ports::Share,
 };
-use weir_redis::{Opened, RedisOptions, RedisPermits, RedisStats};
+use weir_redis::{Opened, RedisOptions, RedisShare, RedisStats};
 
 use crate::redis_support::own_keyspace;
 
 const DELIVERY: u64 = 0xfeed_0000_0000_beef;
 
-pub(crate) fn permits(options: &RedisOptions, opened: &Opened, instance: &str) -> RedisPermits {
-    RedisPermits::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, instance)
+pub(crate) fn permits(options: &RedisOptions, opened: &Opened, instance: &str) -> RedisShare<RoutePermits> {
+    RedisShare::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, instance)
 }
 
 /// A number above all before.
@@ -37,6 +37,11 @@ fn next() -> TurnNumber {
 
 pub(crate) fn route(name: &str, service: Option<&str>) -> RouteKey {
     RouteKey { route: name.into(), service: service.map(Into::into) }
+}
+
+/// Where the permits of a route are kept.
+fn key_of(opened: &Opened, route: &RouteKey) -> String {
+    opened.keyspace.place_of::<RoutePermits>(route).1.swap_remove(0)
 }
 
 /// A turn at a route with so much room, that wants so many permits.
@@ -55,18 +60,18 @@ pub(crate) fn turn(room: u64, want: u64) -> PermitTurn {
     }
 }
 
-async fn instances<const N: usize>(names: [&str; N]) -> (RedisServer, Opened, [RedisPermits; N]) {
+async fn instances<const N: usize>(names: [&str; N]) -> (RedisServer, Opened, [RedisShare<RoutePermits>; N]) {
     let (server, options, opened) = own_keyspace().await;
     let instances = names.map(|name| permits(&options, &opened, name));
     (server, opened, instances)
 }
 
-async fn take(permits: &mut RedisPermits, turn: PermitTurn) -> PermitGrant {
+async fn take(permits: &mut RedisShare<RoutePermits>, turn: PermitTurn) -> PermitGrant {
     permits.turn(&route("email", None), next(), &turn).await.unwrap()
 }
 
 /// Takes turns for about two seconds: this rate is granted, no more and no less.
-async fn takes_a_rate(permits: &mut RedisPermits, turn: PermitTurn, per_s: u64) {
+async fn takes_a_rate(permits: &mut RedisShare<RoutePermits>, turn: PermitTurn, per_s: u64) {
     let (began, mut before) = (Instant::now(), None);
     // What has certainly come in since the turn before: a second's worth at most, and a permit or two may be cut off.
     let (mut granted, mut least) = (0, Duration::ZERO);
@@ -124,7 +129,7 @@ async fn what_delivery_takes_is_kept_for_instances_that_start_later() {
     let knows = |drain, best| PermitTurn { rates: rates(drain, best), ..turn(9, 1) };
     assert_eq!(take(&mut a, knows(480.125, 512.5)).await.rates, rates(480.125, 512.5));
     assert_eq!(take(&mut a, knows(300.0, 310.0)).await.rates, rates(300.0, 512.5), "the last one, and the highest one");
-    let key = opened.keyspace.route_key("email", None);
+    let key = key_of(&opened, &route("email", None));
     let left_ms: i64 = server.query(&["PTTL", &key]).unwrap();
     assert!(left_ms > 6 * 86_400_000, "for days: {left_ms}");
     // All that ran have ended, and another one starts.
@@ -139,7 +144,7 @@ async fn what_delivery_takes_is_kept_for_instances_that_start_later() {
 #[tokio::test]
 async fn the_highest_rate_is_kept_for_an_hour() {
     let (server, opened, [mut a]) = instances(["a"]).await;
-    let key = opened.keyspace.route_key("email", None);
+    let key = key_of(&opened, &route("email", None));
     let hours: f64 = server.query::<(i64, i64)>(&["TIME"]).unwrap().0 as f64 / 3_600.0;
     // In units of 6 minutes.
     let before = |minutes: f64| ((hours * 10.0) as i64) - (minutes / 6.0) as i64;

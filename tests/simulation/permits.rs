@@ -19,14 +19,14 @@ use weir_core::{
             permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
             routes::{Pool, RouteState, Routes},
         },
-        share::TurnNumber,
+        share::{LimitTask, TurnNumber},
     },
     ports::{Share, StoreError},
 };
-use weir_redis::RedisPermits;
+use weir_redis::RedisShare;
 use weir_worker::{
     routes::HeldRoutes,
-    share::{KeyedKeeper, LimitTask},
+    share::{KeyedKeeper, RulesInForce},
 };
 
 use super::{
@@ -176,7 +176,7 @@ pub struct Reached {
 pub struct SimPermits {
     env: Env,
     process: u64,
-    permits: RedisPermits,
+    permits: RedisShare<RoutePermits>,
     reached: Reached,
     members: u64,
     /// The number of the last turn.
@@ -190,7 +190,7 @@ pub struct SimPermits {
 }
 
 impl SimPermits {
-    pub fn new(env: &Env, process: u64, permits: RedisPermits, reached: Reached) -> Self {
+    pub fn new(env: &Env, process: u64, permits: RedisShare<RoutePermits>, reached: Reached) -> Self {
         Self {
             env: env.clone(),
             process,
@@ -288,7 +288,8 @@ impl World {
             };
             drop(spawn_local(of.run(work)));
         };
-        let keeper = KeyedKeeper::new(held, policy, (permits, clock), spawn);
+        let rules = RulesInForce { policy, of: |policy| policy.routes.as_slice() };
+        let keeper = KeyedKeeper::new(held, rules, (permits, clock), spawn);
         spawn_local(process.run(keeper.run(leave.clone())));
         Some((routes, ended))
     }

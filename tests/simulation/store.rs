@@ -17,11 +17,12 @@ use weir_core::{
         deferred_send::DeferredSend,
     },
     intent::class::{ClassNames, ClassNumbers},
+    limit::route::permits::RoutePermits,
     ports::{Store, StoreError},
 };
 use weir_redis::{
-    KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisPermits,
-    RedisRefunds, RedisServices, RedisStats, RedisStore, WhenMissing, open,
+    KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisRefunds,
+    RedisServices, RedisShare, RedisStats, RedisStore, WhenMissing, open,
 };
 
 use super::{
@@ -191,9 +192,9 @@ impl Keyspace {
     }
 
     /// What makes clients for the permits of routes, for a process.
-    pub fn permits(&self, instance: usize) -> impl Fn() -> RedisPermits + Send + 'static {
+    pub fn permits(&self, instance: usize) -> impl Fn() -> RedisShare<RoutePermits> + Send + 'static {
         let (options, stats, opened) = (self.impatient(), Arc::clone(&self.stats), self.opened.clone());
-        move || RedisPermits::new(&options, &stats, &opened, format!("weir-{instance}"))
+        move || RedisShare::new(&options, &stats, &opened, format!("weir-{instance}"))
     }
 
     /// What makes connections for the services that ask a process.

@@ -182,6 +182,7 @@ impl Judge<'_> {
     ) -> Option<&'static str> {
         let setting = &self.world.setting;
         let capped = matches!(ask.kind, Kind::Plain | Kind::Push | Kind::Email);
+        #[expect(clippy::wildcard_enum_match_arm, reason = "of other reasons the simulation has none")]
         let right = match why {
             DeferReason::TooEarly => {
                 let not_before = ask.not_before.map(|at| Time::default().plus(at));
@@ -199,14 +200,14 @@ impl Judge<'_> {
             DeferReason::Pressure => {
                 setting.load.as_ref().is_some_and(|load| load.action == Action::Defer) && self.may_be_kept_out(out, ask)
             }
-            // What waits for its route is not on the wheel, and retries are judged by themselves.
-            DeferReason::Capacity | DeferReason::Retry => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
                 // Before an intent waits for its route it must be known whether it was approved before.
                 (waits || self.has_budget_that(ask, WhenUnavailable::Wait) || self.may_wait(ask))
                     && setting.unavailable_after.is_some()
             }
+            // What waits for its route is not on the wheel, and retries are judged by themselves.
+            _ => false,
         };
         (!right).then_some("no reason")
     }

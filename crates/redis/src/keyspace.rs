@@ -7,7 +7,7 @@ use weir_core::{
         shard::{Layout, SLOTS, shard_of_name, shard_tags, slot_of_shard},
         time::Time,
     },
-    limit::budget::BudgetId,
+    limit::{budget::BudgetId, share::PlainLimit},
 };
 
 use super::{open::KeyspaceSeed, options::RedisOptions};
@@ -226,14 +226,11 @@ impl Keyspace {
         self.limit_key(self.limit_shard(service), ("service:", service))
     }
 
-    /// The shard of a route's permits: that of its service, where it has one, so that one script reads both.
-    pub fn route_shard(&self, route: &str, service: Option<&str>) -> u16 {
-        self.limit_shard(service.unwrap_or(route))
-    }
-
-    /// The key of a route's permits, a hash (`lua/permit.lua`).
-    pub fn route_key(&self, route: &str, service: Option<&str>) -> String {
-        self.limit_key(self.route_shard(route, service), ("p", route))
+    /// The slot and the keys of a limit that says by itself what they are called.
+    pub fn place_of<L: PlainLimit>(&self, key: &L::Key) -> (u16, Vec<String>) {
+        let (name, keys) = L::keys(key);
+        let shard = self.limit_shard(name);
+        (self.slot(shard), keys.into_iter().map(|key| self.limit_key(shard, key)).collect())
     }
 
     /// Where a rebuild keeps how far it is, a hash.

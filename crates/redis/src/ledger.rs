@@ -25,7 +25,7 @@ use super::{
     request_error::{RequestError, lost_history},
     script::Script,
     sequence::Repeat,
-    share::{OnRedis, RedisShare, numbers},
+    share::{OnRedis, RedisShare},
     stats::RetryCause,
     totals::{is_full, make_room, mark_places, most_per_shard},
 };
@@ -221,7 +221,8 @@ pub(super) fn field(span: SpanNow, bucket: i64) -> String {
 
 /// The answer in a reply, and the server's clock; `None` where it is none.
 fn answer_in(parts: VecDeque<Value>) -> Option<(TakeAnswer, Time)> {
-    let [granted, used, leased, bucket, free_in_ms, now, since] = numbers(parts)?;
+    let [granted, used, leased, bucket, free_in_ms, now, since] =
+        redis::from_redis_value::<[i64; 7]>(Value::Array(parts.into())).ok()?;
     let [granted, used, leased] = [granted, used, leased].map(|number| u64::try_from(number).ok());
     let answer = TakeAnswer {
         granted: granted?,

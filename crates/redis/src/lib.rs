@@ -27,7 +27,6 @@ mod node;
 mod open;
 mod options;
 mod packing;
-mod permits;
 mod plan;
 mod pool;
 pub mod rebuild;
@@ -55,7 +54,6 @@ pub use open::{KeyspaceSeed, Looked, Opened, look, open};
 pub use options::{
     Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, Passwords, RedisOptions, TlsFiles, Tuning, WhenMissing,
 };
-pub use permits::RedisPermits;
 pub use pool::{PooledStore, RedisPool};
 pub use refunds::RedisRefunds;
 pub use servers::LISTPACK_VALUE_BYTES;

@@ -1,8 +1,13 @@
 //! The Lua scripts, and how a server comes to know them.
 
-/// A line for each script: its name, its flags, and the files of `lua/` that it is made of behind the prelude, in this order.
+use weir_core::limit::route::permits::RoutePermits;
+
+use super::share::HasScript;
+
+/// A line for each script: its name, in brackets the limit that it is all of, its flags, and the files of `lua/` that it is made of behind the
+/// prelude, in this order.
 macro_rules! scripts {
-    ($($name:ident => script!($flags:literal, $($file:literal),+),)+) => {
+    ($($name:ident $(($limit:ty))? => script!($flags:literal, $($file:literal),+),)+) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Script { $($name,)+ }
 
@@ -21,6 +26,10 @@ macro_rules! scripts {
                 }
             }
         }
+
+        $($(impl HasScript for $limit {
+            const SCRIPT: Script = Script::$name;
+        })?)+
     };
 }
 
@@ -38,7 +47,7 @@ scripts! {
     Sync => script!("", "share/clock", "share/members", "share/fair", "sync"),
     Register => script!("", "share/clock", "services/registry", "register"),
     Share => script!("", "share/clock", "share/members", "share/fair", "services/registry", "share"),
-    Permit => script!("", "share/clock", "share/members", "share/fair", "services/registry", "permit"),
+    Permit(RoutePermits) => script!("", "share/clock", "share/members", "share/fair", "services/registry", "permit"),
     MakeRoom => script!("", "make_room"),
 }
 

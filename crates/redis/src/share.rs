@@ -6,7 +6,7 @@ use redis::Value;
 use weir_core::{
     limit::{
         SharedLimit,
-        share::{TurnNumber, overtaken},
+        share::{PlainLimit, TurnNumber, overtaken},
     },
     ports::{Share, StoreError},
 };
@@ -45,9 +45,28 @@ pub trait OnRedis: SharedLimit + Sized {
     }
 }
 
-/// A reply that is so many whole numbers; `None` where it is none.
-pub(super) fn numbers<const N: usize>(parts: VecDeque<Value>) -> Option<[i64; N]> {
-    redis::from_redis_value(Value::Array(parts.into())).ok()
+/// Which script a limit has that says all else by itself: `scripts!` names it.
+pub trait HasScript: PlainLimit {
+    const SCRIPT: Script;
+}
+
+impl<L: HasScript> OnRedis for L {
+    const WHAT: &'static str = <L as PlainLimit>::WHAT;
+    const SCRIPT: Script = <L as HasScript>::SCRIPT;
+    type By = ();
+
+    fn place(keyspace: &Keyspace, key: &L::Key, _: &L::Turn) -> (u16, Vec<String>) {
+        keyspace.place_of::<L>(key)
+    }
+
+    fn args(_: &RedisShare<L>, _: &L::Key, turn: &L::Turn) -> Result<Vec<Vec<u8>>, StoreError> {
+        Ok(<L as PlainLimit>::args(turn).into_iter().map(String::into_bytes).collect())
+    }
+
+    fn reply(parts: VecDeque<Value>, _: usize) -> Option<L::Reply> {
+        let numbers: Vec<i64> = redis::from_redis_value(Value::Array(parts.into())).ok()?;
+        <L as PlainLimit>::reply(&numbers)
+    }
 }
 
 /// A limit as one member takes its turns at it, over connections of its own.

@@ -9,8 +9,9 @@ mod view;
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+pub use weir_core::limit::share::Silence;
 
-pub use crate::share::{AskedTurns, Silence};
+pub use crate::share::AskedTurns;
 pub use keeper::{MEMBER_FOR, PressureKeeper};
 
 /// How often a turn is taken that nobody has asked for.

@@ -8,16 +8,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    limit::{
-        SharedLimit,
-        share::{Answered, Turns, Unanswered, no_answer_within},
-    },
+    limit::share::{HoldsPart, KeyOf, Silence, Turns, no_answer_within},
     ports::{Clock, Share, StoreError},
 };
 
 pub(crate) use asked_turns::AskedTurn;
 pub use asked_turns::AskedTurns;
-pub use keyed::{HoldsParts, KeyedKeeper, LimitTask};
+pub use keyed::{KeyedKeeper, RulesInForce};
 
 /// How long the last turn may take when the process ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -31,63 +28,6 @@ pub(crate) fn run_of(clock: &impl Clock) -> i64 {
     let part = clock.passed().subsec_nanos() % PARTS;
     clock.now().millis().max(0).saturating_mul(PARTS.into()).saturating_add(part.into()).max(1)
 }
-
-/// Since when a limit does not answer, by the monotonic clock, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Silence {
-    /// When the first turn began that was not answered.
-    pub since: Duration,
-    /// Why the last one was not.
-    pub why: String,
-}
-
-/// What a process holds of a limit, and by what it takes its turns there.
-pub trait HoldsPart {
-    type Limit: SharedLimit;
-    /// From one turn to the next that nobody has asked for.
-    const EVERY: Duration;
-    /// What is logged: no turn has an answer since now, one has again, and the last one had none.
-    const SAYS: [&'static str; 3];
-
-    /// Finds out what a turn goes by that begins now; gives when that is. `None`: there is nothing to take one for.
-    ///
-    /// # Errors
-    /// None can begin now.
-    fn look(&mut self, clock: &impl Clock, silence: Option<&Silence>) -> Result<Option<Duration>, StoreError>;
-
-    /// Whether the turn that has no answer is made again: what it was granted is this process's still, and it says what is so.
-    fn stands(&self, last: &Unanswered<Self::Limit>, now: Duration) -> bool;
-
-    /// The turn that begins; `given_up`: the one before, which has no answer.
-    fn next_turn(&mut self, given_up: Option<TurnOf<Self>>, now: Duration) -> Option<TurnOf<Self>>;
-
-    /// How long the turn may take that is made now.
-    fn answer_within(&self, now: Duration) -> Duration;
-
-    /// Takes up an answer; gives whether to take another turn at once.
-    fn answered(&mut self, answered: Answered<Self::Limit>, now: Duration) -> bool;
-
-    /// A turn had no answer, or was overtaken; there has been none since then.
-    fn not_answered(&mut self, turns: &mut Turns<Self::Limit>, error: &StoreError, since: Duration, now: Duration);
-
-    fn show(&self, now: Duration, silence: Option<&Silence>);
-
-    /// When the next turn is to begin that nobody asks for, by the last answer, where that is before [`Self::EVERY`] has passed.
-    fn next_at(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Its name among others of its kind, which is logged with that.
-    fn name(&self) -> Option<&str> {
-        None
-    }
-
-    /// Nobody uses it any more. Gives whether the limit is told, by a last turn.
-    fn leave(&mut self) -> bool;
-}
-
-type TurnOf<H> = <<H as HoldsPart>::Limit as SharedLimit>::Turn;
-type KeyOf<H> = <<H as HoldsPart>::Limit as SharedLimit>::Key;
 
 /// The task that takes a process's turns at one limit, and keeps what the process holds of it.
 pub struct PoolKeeper<H: HoldsPart, S, C> {

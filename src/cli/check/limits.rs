@@ -19,10 +19,7 @@ use weir_kafka::{
 };
 
 use super::report::{CheckReport, Finding};
-use crate::{
-    cli::{assemble::ask_kafka, policy::limits_in_words},
-    routes::approved_topics,
-};
+use crate::{cli::assemble::ask_kafka, limits::limits_in_words, routes::approved_topics};
 
 pub(super) fn waited_for(policy: &Policy) -> impl Iterator<Item = &Route> {
     policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait)

@@ -9,7 +9,7 @@ use weir_core::{
         HeldLimits,
         budget::ledger::{BudgetTokens, LooksAtBudgets},
         pressure::{Pressure, activity_log::SharedPlaces},
-        route::permits::RoutePermits,
+        share::{HoldsPart, HoldsParts, LimitTask},
     },
     policy::Policy,
     ports::Share,
@@ -26,12 +26,12 @@ use weir_worker::{
     pressure::{AskedTurns, PressureKeeper},
     refresh::Refreshed,
     routes::HeldRoutes,
-    share::{KeyedKeeper, LimitTask},
+    share::{KeyedKeeper, RulesInForce},
 };
 
 use crate::{
     cli::assemble::{START_PATIENCE, new_epoch},
-    limits::{BudgetsShown, LedgerPool, LimitsDesk},
+    limits::{BudgetsShown, LedgerPool, LimitsDesk, PressureShown, RoutesShown},
     metrics::Metrics,
     routes::KafkaRoutes,
 };
@@ -88,6 +88,41 @@ pub struct WorkerLimits {
     ended: mpsc::Receiver<()>,
 }
 
+/// The tasks of limits, and by what they go.
+struct LimitTasks<'l, C> {
+    clients: C,
+    links: LimitLinks<'l>,
+    ends: CancellationToken,
+    /// Held by each task that runs.
+    running: mpsc::Sender<()>,
+}
+
+impl<C: LimitClients> LimitTasks<'_, C> {
+    /// Keeps what this instance holds of the limits that the policy in force has by such rules.
+    fn keep<H>(&self, parts: H, rules: fn(&Policy) -> &[H::Rule])
+    where
+        H: HoldsParts<Part: HoldsPart<Limit: OnRedis<By = ()>> + Send + 'static> + Send + 'static,
+        H::Rule: Send,
+        H::Learnt: Send,
+    {
+        let (rules, running) = (RulesInForce { policy: self.links.policy.value(), of: rules }, self.running.clone());
+        let connect = (self.clients.of::<<H::Part as HoldsPart>::Limit>(), self.links.clock.clone());
+        let keeper = KeyedKeeper::new(parts, rules, connect, move |task: LimitTask| spawn(&running, task));
+        spawn(&self.running, Box::pin(keeper.run(self.ends.clone())));
+    }
+}
+
+/// Runs the task of a limit.
+fn spawn(running: &mpsc::Sender<()>, task: LimitTask) {
+    let running = running.clone();
+    tokio::spawn(async move {
+        if let Err(error) = tokio::spawn(task).await {
+            tracing::warn!("the task of a limit has failed: {error}");
+        }
+        drop(running);
+    });
+}
+
 impl WorkerLimits {
     /// Reads who is active, and starts the task of each limit.
     ///
@@ -97,41 +132,33 @@ impl WorkerLimits {
         let LimitLinks { kafka, policy, clock, metrics, stop } = links;
         let observer = || Arc::<Metrics>::clone(metrics);
         let (ends, (running, ended)) = (CancellationToken::new(), mpsc::channel::<()>(1));
-        let spawn = move |task: LimitTask| {
-            let running = running.clone();
-            tokio::spawn(async move {
-                if let Err(error) = tokio::spawn(task).await {
-                    tracing::warn!("the task of a limit has failed: {error}");
-                }
-                drop(running);
-            });
-        };
         let (mut keeper, active, pressure) =
             PressureKeeper::new(clients.of::<SharedPlaces>()(), clock.clone(), policy.value(), observer());
         keeper.load(START_PATIENCE).await?;
-        spawn(Box::pin(keeper.run(ends.clone())));
+        spawn(&running, Box::pin(keeper.run(ends.clone())));
 
         let [ledger, seen_ledger] = clients.ledgers();
         let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), observer());
         tokio::spawn(keeper.run());
-
-        let offsets = Arc::new(KafkaRoutes(Arc::clone(kafka)));
-        let routes = HeldRoutes { routes: Arc::clone(&kafka.routes), offsets, clock: clock.clone() };
-        let connect = (clients.of::<RoutePermits>(), clock.clone());
-        let keeper = KeyedKeeper::new(routes, policy.value(), connect, spawn.clone());
-        spawn(Box::pin(keeper.run(ends.clone())));
 
         // A name that no process before had: what that one gave still counts.
         let holder = new_epoch();
         let (keeper, services) = ServiceKeeper::new(clients.services(&holder), &holder, clock.clone(), observer());
         tokio::spawn(keeper.run());
 
+        let tasks = LimitTasks { clients, links, ends: ends.clone(), running };
+        let offsets = Arc::new(KafkaRoutes(Arc::clone(kafka)));
+        let routes = HeldRoutes { routes: Arc::clone(&kafka.routes), offsets, clock: clock.clone() };
+        tasks.keep(routes, |policy| policy.routes.as_slice());
+
         let (pressed, routes) = (Some(Arc::clone(&active)), Some(Arc::clone(&kafka.routes)));
         let held = HeldLimits { pressure: pressed, routes, ..HeldLimits::default() };
         let turns = pressure.turns();
         let ledger = Arc::new(LedgerPool::new(seen_ledger));
         let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
-        let desk = LimitsDesk::new(policy, shown, pressure, Arc::clone(&kafka.routes), services.clone());
+        let pressure = PressureShown { policy: Arc::clone(policy), status: pressure };
+        let routes = RoutesShown { policy: Arc::clone(policy), routes: Arc::clone(&kafka.routes) };
+        let desk = LimitsDesk::new(shown, pressure, routes, services.clone(), Vec::new());
         desk.budgets.keep_looking(stop.clone());
         Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, ended })
     }

@@ -251,31 +251,32 @@ async fn run<S: Scripted>(parts: usize) {
     tokio::join!(one.run(parts), many.run(parts));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn random_steps_of_budgets_are_those_of_the_reference() {
-    run::<budget::Budgets>(5).await;
+/// Random steps of each limit: a test of one of so many parts of them, and one of all.
+macro_rules! random_steps {
+    ($(#[$attribute:meta] async fn $test:ident() { $limit:ty, $parts:literal })+) => {
+        $(#[$attribute]
+        async fn $test() {
+            run::<$limit>($parts).await;
+        })+
+
+        #[tokio::test(flavor = "multi_thread")]
+        #[ignore = "takes minutes: cargo xtask ci --extent everything"]
+        async fn all_random_steps_are_those_of_the_references() {
+            $(run::<$limit>(1).await;)+
+        }
+    };
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn random_turns_at_the_log_of_activity_are_those_of_the_reference() {
-    run::<pressure::Active>(3).await;
-}
+random_steps! {
+    #[tokio::test(flavor = "multi_thread")]
+    async fn random_steps_of_budgets_are_those_of_the_reference() { budget::Budgets, 5 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn random_turns_at_permits_are_those_of_the_reference() {
-    run::<route::Routes>(3).await;
-}
+    #[tokio::test(flavor = "multi_thread")]
+    async fn random_turns_at_the_log_of_activity_are_those_of_the_reference() { pressure::Active, 3 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn random_calls_of_services_are_those_of_the_reference() {
-    run::<service::Shares>(3).await;
-}
+    #[tokio::test(flavor = "multi_thread")]
+    async fn random_turns_at_permits_are_those_of_the_reference() { route::Routes, 3 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes minutes: cargo xtask ci --extent everything"]
-async fn all_random_steps_are_those_of_the_references() {
-    run::<budget::Budgets>(1).await;
-    run::<pressure::Active>(1).await;
-    run::<route::Routes>(1).await;
-    run::<service::Shares>(1).await;
+    #[tokio::test(flavor = "multi_thread")]
+    async fn random_calls_of_services_are_those_of_the_reference() { service::Shares, 3 }
 }

@@ -8,13 +8,13 @@ use weir_core::{
     limit::{
         route::{
             pace::KeptRates,
-            permits::{PermitGrant, PermitTurn, RegisteredInstance, RouteBook, RouteKey},
+            permits::{PermitGrant, PermitTurn, RegisteredInstance, RouteBook, RouteKey, RoutePermits},
         },
         share::{Reference as _, TurnNumber},
     },
     ports::{Share as _, StoreError},
 };
-use weir_redis::RedisPermits;
+use weir_redis::RedisShare;
 
 use super::{Place, Reached, Scripted, next_turn, two::Shared, unless_overtaken};
 use crate::permits::{permits, route, turn};
@@ -35,7 +35,7 @@ pub(super) struct Turn {
 
 pub(super) struct Routes {
     place: Arc<Place>,
-    permits: [RedisPermits; INSTANCES.len()],
+    permits: [RedisShare<RoutePermits>; INSTANCES.len()],
     /// Of the route without a service, and of the other one.
     books: [RouteBook; 2],
     last: [TurnNumber; INSTANCES.len()],
@@ -150,13 +150,10 @@ impl Scripted for Routes {
     }
 
     fn records(&self) -> Vec<(u16, String)> {
-        let keyspace = &self.place.opened.keyspace;
-        let slot = |route, service| keyspace.slot(keyspace.route_shard(route, service));
-        vec![
-            (slot("email", None), keyspace.route_key("email", None)),
-            (slot("push", Some(SERVICE)), keyspace.route_key("push", Some(SERVICE))),
-            (slot("push", Some(SERVICE)), keyspace.service_key(SERVICE)),
-        ]
+        // Those of a route without a service, and of the other one: the route and the registry.
+        let keys =
+            [false, true].map(|of_service| self.place.opened.keyspace.place_of::<RoutePermits>(&key(of_service)));
+        keys.into_iter().flat_map(|(slot, keys)| keys.into_iter().map(move |key| (slot, key))).collect()
     }
 
     fn forget(&mut self) {
@@ -179,9 +176,8 @@ impl Shared for Routes {
     }
 
     fn taken_at(&self, member: usize, Turn { of_service, turn, .. }: &Turn) -> Time {
-        let RouteKey { route, service } = key(*of_service);
-        let key = self.place.opened.keyspace.route_key(&route, service.as_deref());
+        let (_, keys) = self.place.opened.keyspace.place_of::<RoutePermits>(&key(*of_service));
         let lease_ms = i64::try_from(turn.lease.as_millis()).unwrap();
-        self.place.turned_at(&key, &format!("i{}", INSTANCES[member]), lease_ms)
+        self.place.turned_at(&keys[0], &format!("i{}", INSTANCES[member]), lease_ms)
     }
 }

@@ -14,7 +14,7 @@ use weir_core::{
             activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
             most_untold,
         },
-        share::{Answered, Turns, Unanswered, is_overtaken},
+        share::{Answered, HoldsPart, Silence, Turns, Unanswered, is_overtaken},
     },
     policy::Policy,
     ports::{Clock, Share, StoreError},
@@ -26,10 +26,7 @@ use super::{
     untold::Untold,
     view::{View, Views},
 };
-use crate::{
-    observer::Observer,
-    share::{HoldsPart, PoolKeeper, Silence},
-};
+use crate::{observer::Observer, share::PoolKeeper};
 
 /// How long an instance stays a member, and may use its places, without another turn.
 pub const MEMBER_FOR: Duration = Duration::from_secs(10);

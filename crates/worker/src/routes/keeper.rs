@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio_util::sync::CancellationToken;
 use weir_core::{
-    limit::route::{Route, permits::RouteKey, routes::Routes},
-    policy::Policy,
+    limit::{
+        route::{Route, permits::RouteKey, routes::Routes},
+        share::{HoldsParts, LimitTask},
+    },
     ports::Clock,
 };
 
@@ -16,7 +17,6 @@ use super::{
     offsets::{LastLook, keep_looking},
     route_keeper::HeldPermits,
 };
-use crate::share::{HoldsParts, LimitTask};
 
 /// The permits of this process at all routes.
 pub struct HeldRoutes<C> {
@@ -30,15 +30,15 @@ impl<C: Clock + Clone + 'static> HoldsParts for HeldRoutes<C> {
     type Rule = Route;
     type Learnt = LastLearnt;
 
-    fn keys(policy: &Policy) -> Vec<(RouteKey, &Route)> {
-        policy.routes.iter().map(|route| (RouteKey::of(route), route)).collect()
+    fn key(route: &Route) -> RouteKey {
+        RouteKey::of(route)
     }
 
     fn begin(
         &self,
-        route: &Route,
+        (_, route): (&RouteKey, &Route),
         before: Option<(Route, LastLearnt)>,
-        (run, stop): (&dyn Fn(LimitTask), &CancellationToken),
+        run: &dyn Fn(LimitTask),
     ) -> Option<(HeldPermits, LastLearnt)> {
         let offsets = match self.offsets.of(route) {
             Ok(offsets) => offsets,
@@ -47,12 +47,8 @@ impl<C: Clock + Clone + 'static> HoldsParts for HeldRoutes<C> {
                 return None;
             }
         };
-        let (state, look, stop) = (self.routes.state(&route.name), LastLook::default(), stop.clone());
-        let looking = keep_looking(offsets, Arc::clone(&state), self.clock.clone(), Arc::clone(&look), stop.clone());
-        // A look that Kafka does not answer holds up nobody's end.
-        run(Box::pin(async move {
-            stop.run_until_cancelled_owned(looking).await;
-        }));
+        let (state, look) = (self.routes.state(&route.name), LastLook::default());
+        run(Box::pin(keep_looking(offsets, Arc::clone(&state), self.clock.clone(), Arc::clone(&look))));
         let before = before.map(|(rule, learnt)| (rule, learnt.load_full()));
         let before = before.as_ref().map(|(rule, learnt)| (rule, &**learnt));
         let learnt: LastLearnt = Arc::new(ArcSwap::from_pointee(Learnt::before(route, &state, before)));
@@ -70,13 +66,14 @@ mod tests {
             pace::{Lag, Sample},
             permits::EmbeddedPermits,
         },
+        policy::Policy,
     };
 
     use super::*;
     use crate::{
         clock::SystemClock,
         routes::{AskingBack, Looking, RouteOffsets},
-        share::KeyedKeeper,
+        share::{KeyedKeeper, RulesInForce},
     };
 
     /// Offsets that nobody looks at: no task runs.
@@ -121,7 +118,8 @@ mod tests {
             let current = Current::new(policy(EMAIL));
             let routes = HeldRoutes { routes: Routes::new(), offsets: Arc::new(Unseen), clock: SystemClock };
             let permits = || EmbeddedPermits::new("weir-0", Time::default);
-            let mut keeper = KeyedKeeper::new(routes, Arc::clone(&current), (permits, SystemClock), drop::<LimitTask>);
+            let rules = RulesInForce { policy: Arc::clone(&current), of: |policy| policy.routes.as_slice() };
+            let mut keeper = KeyedKeeper::new(routes, rules, (permits, SystemClock), drop::<LimitTask>);
             keeper.follow();
             let mut learnt = Learnt::clone(&keeper.kept.first_key_value().unwrap().1.learnt.load_full());
             learnt.note_times((20, 2_000));

@@ -3,7 +3,6 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::time::Time,
     limit::route::{
@@ -136,10 +135,9 @@ pub(super) async fn keep_looking<C: Clock>(
     state: Arc<RouteState>,
     clock: C,
     last: LastLook,
-    stop: CancellationToken,
 ) {
     let mut ages = Ages::default();
-    while !stop.is_cancelled() {
+    loop {
         let began_at = clock.passed();
         let (mut spent, mut queued) = (state.spent(), state.queued());
         let Offsets { lag, mut behind, waiting } = offsets.look().await;
@@ -161,10 +159,7 @@ pub(super) async fn keep_looking<C: Clock>(
         if let Ok(waiting) = &looked.waiting {
             ages.look(offsets.as_mut(), (&state, &clock), waiting).await;
         }
-        let wait = (began_at + LOOK_EVERY).saturating_sub(clock.passed());
-        if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
-            return;
-        }
+        clock.sleep((began_at + LOOK_EVERY).saturating_sub(clock.passed())).await;
     }
 }
 
@@ -198,6 +193,7 @@ fn in_time(lag: Option<Lag>, took: Duration) -> Result<Option<Lag>, String> {
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::sync::CancellationToken;
     use weir_core::limit::route::routes::Routes;
 
     use super::*;
@@ -228,7 +224,8 @@ mod tests {
             let (lag, waiting) = find(&stops);
             Offsets { lag: Ok(lag), behind: Vec::new(), waiting: Ok(waiting) }
         });
-        keep_looking(Box::new(looks), Routes::new().state("email"), clock, Arc::clone(&last), stop).await;
+        let looking = keep_looking(Box::new(looks), Routes::new().state("email"), clock, Arc::clone(&last));
+        stop.run_until_cancelled(looking).await;
         last.load_full().unwrap()
     }
 

@@ -15,7 +15,7 @@ use weir_core::{
             permits::{LEASE, MOST, PermitGrant, PermitTurn, RoutePermits},
             routes::{Pool, RouteState},
         },
-        share::{Answered, Turns, Unanswered, is_overtaken},
+        share::{Answered, HoldsPart, Silence, Turns, Unanswered, is_overtaken},
     },
     ports::{Clock, StoreError},
 };
@@ -24,11 +24,9 @@ use super::{
     learnt::{LastLearnt, Learnt},
     offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
 };
-use crate::share::{HoldsPart, Silence};
 
 /// From one turn to the next: at most two a second, but for one that follows a repeated one.
 const TURN_EVERY: Duration = Duration::from_millis(550);
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// So long a lane finds intents that wait until their count is one of intents: it has passed offsets without a record by then, and
 /// the look is a new one.
 const FINDS_FOR: Duration = Duration::from_secs(5);
@@ -239,6 +237,7 @@ impl HeldPermits {
 impl HoldsPart for HeldPermits {
     type Limit = RoutePermits;
     const EVERY: Duration = TURN_EVERY;
+    const LASTS: Duration = LEASE;
     const SAYS: [&'static str; 3] = [
         "the permits of the route are not shared",
         "the permits of the route are shared again",
@@ -256,11 +255,6 @@ impl HoldsPart for HeldPermits {
         self.withdraw(now);
         self.went_by = Some((look, pace));
         Ok(Some(now))
-    }
-
-    /// What it was granted is this instance's still. The next turn, which says what there is room for by then, follows at once.
-    fn stands(&self, last: &Unanswered<RoutePermits>, now: Duration) -> bool {
-        now < last.began_at + LEASE
     }
 
     fn next_turn(&mut self, _: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
@@ -289,10 +283,7 @@ impl HoldsPart for HeldPermits {
         })
     }
 
-    fn answer_within(&self, _: Duration) -> Duration {
-        ANSWER_WITHIN
-    }
-
+    /// Behind one that was made again the next turn, which says what there is room for by then, follows at once.
     fn answered(&mut self, Answered { turn, reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
         (self.grant, self.is_answered, self.untold_times) = (reply, true, (0, 0));
         self.learnt.controller.recall(reply.rates, turn.rates);

@@ -1,44 +1,27 @@
 //! The tasks of a limit that has several keys, as the policy in force has them.
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use weir_core::{
     basis::current::Current,
+    limit::share::{HoldsPart, HoldsParts, KeyOf, LimitTask},
     policy::Policy,
     ports::{Clock, Share},
 };
 
-use super::{AskedTurns, HoldsPart, KeyOf, PoolKeeper};
+use super::{AskedTurns, PoolKeeper};
 
-/// A task of a limit: a part of the process, like the keeper itself.
-pub type LimitTask = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// What a process holds of a limit that has several keys: a part of each.
-pub trait HoldsParts {
-    type Part: HoldsPart;
-    /// By what a part is held: where that changes, another one takes its place.
-    type Rule: Clone + PartialEq;
-    /// What a part has learnt for the one that takes its place.
-    type Learnt;
-
-    /// The keys of a policy, each with its rule.
-    fn keys(policy: &Policy) -> Vec<(KeyOf<Self::Part>, &Self::Rule)>;
-
-    /// What is held of a key that is new, or had another rule before. It may run tasks of its own, until the token is cancelled. `None`:
-    /// nothing can be held now; it is asked for again.
-    fn begin(
-        &self,
-        rule: &Self::Rule,
-        before: Option<(Self::Rule, Self::Learnt)>,
-        run: (&dyn Fn(LimitTask), &CancellationToken),
-    ) -> Option<(Self::Part, Self::Learnt)>;
+/// The rules of a limit that the policy in force has.
+pub struct RulesInForce<R> {
+    pub policy: Arc<Current<Policy>>,
+    pub of: fn(&Policy) -> &[R],
 }
 
 /// Keeps a task for each key that the policy in force has.
 pub struct KeyedKeeper<H: HoldsParts, F, S, C> {
     parts: H,
-    policy: Arc<Current<Policy>>,
+    rules: RulesInForce<H::Rule>,
     /// Makes a client for one key.
     connect: F,
     clock: C,
@@ -63,8 +46,8 @@ where
     C: Clock + Clone + 'static,
 {
     /// A keeper that keeps nothing yet; `connect` makes a client for each key, and `spawn` runs its tasks.
-    pub fn new(parts: H, policy: Arc<Current<Policy>>, (connect, clock): (F, C), spawn: S) -> Self {
-        Self { parts, policy, connect, clock, spawn, kept: BTreeMap::new() }
+    pub fn new(parts: H, rules: RulesInForce<H::Rule>, (connect, clock): (F, C), spawn: S) -> Self {
+        Self { parts, rules, connect, clock, spawn, kept: BTreeMap::new() }
     }
 
     /// Follows the policy until `stop`. Then the tasks of all keys end, each with a last turn.
@@ -80,18 +63,25 @@ where
 
     /// Begins to keep keys that are new or have changed, and ends those that are gone.
     pub(crate) fn follow(&mut self) {
-        let policy = self.policy.get();
-        let keys = H::keys(&policy);
+        let policy = self.rules.policy.get();
+        let rules: Vec<_> = (self.rules.of)(&policy).iter().map(|rule| (H::key(rule), rule)).collect();
         let gone =
-            self.kept.extract_if(.., |key, kept| !keys.iter().any(|(of, rule)| of == key && **rule == kept.rule));
+            self.kept.extract_if(.., |key, kept| !rules.iter().any(|(of, rule)| of == key && **rule == kept.rule));
         let mut before: BTreeMap<_, _> =
             gone.map(|(key, KeptPart { rule, learnt, .. })| (key, (rule, learnt))).collect();
-        for (key, rule) in keys {
+        for (key, rule) in rules {
             if self.kept.contains_key(&key) {
                 continue;
             }
             let stop = CancellationToken::new();
-            let begun = self.parts.begin(rule, before.remove(&key), (&self.spawn, &stop));
+            let run = |task: LimitTask| {
+                let stop = stop.clone();
+                (self.spawn)(Box::pin(async move {
+                    // A task that waits for what never comes holds up nobody's end.
+                    stop.run_until_cancelled_owned(task).await;
+                }));
+            };
+            let begun = self.parts.begin((&key, rule), before.remove(&key), &run);
             let Some((part, learnt)) = begun else { continue };
             let share = (key.clone(), (self.connect)());
             let keeper = PoolKeeper::of(part, share, self.clock.clone(), AskedTurns::default());

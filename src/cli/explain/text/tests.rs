@@ -3,7 +3,7 @@ use weir_core::{basis::document::Format, intent::class::ClassNames, policy::file
 
 use super::*;
 use crate::{
-    limits::{LimitSpan, not_looked_at},
+    limits::{LimitSpan, LimitedIntent, not_looked_at},
     query::DecisionOrigin,
 };
 
@@ -193,13 +193,16 @@ fn limits_that_only_running_instances_know_are_listed_and_are_said_to_be_not_loo
     let policy = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n[pressure]\nmax_active_users = 70\nwindow = \"30m\"\nchannel = [\"push\"]\n\
                   action = \"suppress\"\n[[routes]]\nname = \"app\"\nchannel = \"push\"\nrate = 5\nwhen_full = \"suppress\"\n";
     let policy = parse_policy("policy.toml", policy, Format::Toml, 24 * HOUR_MS).unwrap();
-    let class = |channel| ClassNames { channel: Some(channel), category: None, campaign: None };
-    assert!(not_looked_at(&policy, &class("sms")).is_empty());
+    let takes_from = |channel| {
+        let class = ClassNames { channel: Some(channel), category: None, campaign: None };
+        not_looked_at(&policy, &LimitedIntent { class, segment: None })
+    };
+    assert!(takes_from("sms").is_empty());
     let why = "as many users are active as the policy's [pressure] allows, and this one is not";
     let pressed = Decision {
         reason: Some(SuppressReason::Pressure),
         budget: None,
-        limits: not_looked_at(&policy, &class("push")),
+        limits: takes_from("push"),
         ..denied(vec![budget("b", Some(7))], Some(at(MINUTE_MS)))
     };
     decided(

@@ -14,7 +14,7 @@ pub use registry::{RegisteredInstance, Registry, ServiceName, Total, mean_us};
 use crate::limit::{
     SharedLimit,
     route::{Route, pace::KeptRates},
-    share::Embedded,
+    share::{Embedded, PlainLimit},
 };
 
 /// How long an instance holds its permits without another turn. A grant counts for so long from when it was made, and may be used
@@ -36,6 +36,55 @@ impl SharedLimit for RoutePermits {
     type Turn = PermitTurn;
     type Reply = PermitGrant;
     type Reference = RouteBook;
+}
+
+impl PlainLimit for RoutePermits {
+    const WHAT: &'static str = "a turn at the permits";
+
+    /// In the shard of its service, where it has one, so that one script reads both.
+    fn keys(RouteKey { route, service }: &RouteKey) -> (&str, Vec<(&'static str, &str)>) {
+        let service = service.as_deref();
+        let registry = service.map(|service| ("service:", service));
+        (service.unwrap_or(route), [("p", &**route)].into_iter().chain(registry).collect())
+    }
+
+    fn args(turn: &PermitTurn) -> Vec<String> {
+        let PermitTurn { lease, want, unused, recent, rate, took, delivery, .. } = *turn;
+        let number = |number: u64| number.min(MOST).to_string();
+        let [drain, measured] = turn.rate_parts();
+        vec![
+            lease.as_millis().to_string(),
+            turn.room_or_most().to_string(),
+            number(want),
+            number(unused),
+            number(recent),
+            rate.map(number).unwrap_or_default(),
+            turn.slow.to_string(),
+            number(took.0),
+            number(took.1),
+            format!("{delivery:x}"),
+            drain.to_string(),
+            measured.to_string(),
+        ]
+    }
+
+    fn reply(numbers: &[i64]) -> Option<PermitGrant> {
+        let [granted, held_by_others, members, registered, timeout, processing, slow, _now, drain, best] = *numbers
+        else {
+            return None;
+        };
+        let some = |number| u64::try_from(number).ok();
+        Some(PermitGrant {
+            permits: some(granted)?,
+            held_by_others: some(held_by_others)?,
+            members: some(members)?,
+            registered_per_s: some(registered),
+            timeout_ms: some(timeout),
+            processing_ms: some(processing),
+            slow: some(slow)?,
+            rates: kept_rates([some(drain)?, some(best)?]),
+        })
+    }
 }
 
 /// Names a route, and the service whose capacity is its ceiling.
@@ -99,13 +148,12 @@ pub struct PermitGrant {
 
 impl PermitTurn {
     /// What this instance knows of the rates of its delivery, in thousandths, at most [`MOST`]; 0: not known.
-    #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "the cast saturates at 0 and at the maximum"
     )]
-    pub fn rate_parts(&self) -> [u64; 2] {
+    fn rate_parts(&self) -> [u64; 2] {
         let parts = |rate: f64| ((rate * RATE_PARTS) as u64).clamp(1, MOST);
         [self.rates.drain_per_s, self.rates.best_per_s].map(|rate| rate.map_or(0, parts))
     }
@@ -118,7 +166,7 @@ impl PermitTurn {
 
 /// The rates that are kept in thousandths.
 #[expect(clippy::cast_precision_loss, reason = "at most 10^12")]
-pub fn kept_rates([drain, best]: [u64; 2]) -> KeptRates {
+fn kept_rates([drain, best]: [u64; 2]) -> KeptRates {
     let rate = |parts: u64| (parts > 0).then(|| parts as f64 / RATE_PARTS);
     KeptRates { drain_per_s: rate(drain), best_per_s: rate(best) }
 }

@@ -1,9 +1,12 @@
-//! How members share a limit: their records, the order of their turns, and the fair rule. The reference that `lua/share/` must equal.
+//! How members share a limit: their records, the order of their turns, and the fair rule; the reference that `lua/share/` must equal. And
+//! what a process holds of a limit.
 
 mod clients;
 mod embedded;
 mod fair;
 mod members;
+mod part;
+mod plain;
 mod pool;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -14,6 +17,8 @@ pub use clients::Clients;
 pub use embedded::{Embedded, Reference};
 pub use fair::{Wanting, fair_share, grow};
 pub use members::{Member, MemberRecords};
+pub use part::{HoldsPart, HoldsParts, KeyOf, LimitTask, Silence, TurnOf};
+pub use plain::PlainLimit;
 pub use pool::UnitPool;
 pub use turns::{Answered, TurnNumber, TurnOrder, Turns, Unanswered, is_overtaken, no_answer_within, overtaken};
 pub use units::{Pool, Taken, UnitRule, Units, Waits};

@@ -2,10 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use weir_core::limit::route::{Waiting, permits::PermitGrant, routes::RouteKnown};
+use weir_core::limit::{
+    route::{Waiting, permits::PermitGrant, routes::RouteKnown},
+    share::Silence,
+};
 
 use super::HeldPermits;
-use crate::share::Silence;
 
 impl HeldPermits {
     /// How the route stands by the last turn; `None` until there was one.
