@@ -4,9 +4,6 @@ use crate::{
     intent::{decode::decode, fields::FieldMap},
 };
 
-const VALUE: &str = r#"{"id":"i","user_id":"u","channel":"push","category":"a \"b\"","cost":7}"#;
-const PLAIN: &str = r#"{"id":"i","user_id":"u"}"#;
-
 fn decision<'a>(verdict: Verdict<'a>, segment: Option<&'a str>) -> Decision<'a> {
     Decision { segment, ..Decision::sample(verdict) }
 }
@@ -15,68 +12,7 @@ fn intent(value: &str) -> Intent<'_> {
     decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap()
 }
 
-fn approved(counts: Counts, segment: Option<&str>, value: &str, numbers: Option<ClassNumbers>) -> String {
-    write(&decision(Verdict::Approved(counts), segment), counts, &intent(value), numbers)
-}
-
 const VERSIONS: &str = r#""decided_at":"2026-11-20T09:00:00.000Z","policy_version":"2026-11-20.1","segments_version":"2026-11-20T00:00:00Z""#;
-
-#[test]
-fn the_header_is_what_the_contract_shows() {
-    let value = r#"{"id":"i","user_id":"u","channel":"push","category":"promo","campaign":"spring"}"#;
-    assert_eq!(
-        approved(Counts::Yes, Some("active"), value, Some((Kind(12), Campaign(345)))),
-        format!(
-            r#"{{"verdict":"approved","segment":"active",{VERSIONS},"class":["push","promo","spring"],"numbers":[12,345]}}"#
-        )
-    );
-}
-
-#[test]
-fn a_field_is_absent_instead_of_its_default() {
-    let plain = format!(r#"{{"verdict":"approved",{VERSIONS}"#);
-    assert_eq!(approved(Counts::Yes, None, PLAIN, Some(ClassNumbers::default())), format!("{plain}}}"));
-    assert_eq!(approved(Counts::No, None, PLAIN, None), format!(r#"{plain},"counts":false}}"#));
-    assert_eq!(approved(Counts::Later, None, PLAIN, None), format!(r#"{plain},"recorded":"later"}}"#));
-    assert_eq!(
-        approved(Counts::Yes, None, VALUE, Some((Kind(9), Campaign::NONE))),
-        format!(r#"{plain},"class":["push","a \"b\""],"numbers":[9,0],"cost":7}}"#)
-    );
-    let campaign = r#"{"id":"i","user_id":"u","campaign":"c"}"#;
-    assert_eq!(approved(Counts::Yes, None, campaign, None), format!(r#"{plain},"class":[null,null,"c"]}}"#));
-}
-
-#[test]
-fn in_shadow_mode_the_header_reports_the_suppression() {
-    let cap = DenyingCap { name: "daily", limit: 2, span: CapSpan::Window("24h"), used: 2 };
-    let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
-    let verdict = Verdict::ShadowSuppressed(Suppressed { cause: Cause::Cap(cap), eligible_at }, Counts::Yes);
-    assert_eq!(
-        write(&decision(verdict, Some("new")), Counts::Yes, &intent(PLAIN), None),
-        format!(
-            r#"{{"verdict":"shadow-suppressed","reason":"cap","segment":"new","cap":{{"name":"daily","limit":2,"window":"24h","used":2}},"eligible_at":"2026-11-21T08:00:00.000Z",{VERSIONS}}}"#
-        )
-    );
-}
-
-#[test]
-fn the_header_names_the_budgets_that_were_taken_from_and_in_shadow_mode_the_one_that_denied() {
-    let budgets = ["spring".into(), "a \"b\"".into()];
-    let plain = Decision { budgets: &budgets, ..decision(Verdict::Approved(Counts::Yes), None) };
-    assert_eq!(
-        write(&plain, Counts::Yes, &intent(PLAIN), None),
-        format!(r#"{{"verdict":"approved",{VERSIONS},"budgets":["spring","a \"b\""]}}"#)
-    );
-    let denying = DenyingBudget { name: "spring", limit: 1_000_000_000_000, used: 999_999_999_999 };
-    let suppressed = Suppressed { cause: Cause::Budget(denying), eligible_at: None };
-    let shadow = Decision { verdict: Verdict::ShadowSuppressed(suppressed, Counts::Yes), ..plain };
-    assert_eq!(
-        write(&shadow, Counts::Yes, &intent(PLAIN), None),
-        format!(
-            r#"{{"verdict":"shadow-suppressed","reason":"budget","budget":{{"name":"spring","limit":1000000000000,"used":999999999999}},{VERSIONS},"budgets":["spring","a \"b\""]}}"#
-        )
-    );
-}
 
 /// The same by serde, from the type that the schema is made of.
 fn by_serde(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, numbers: Option<ClassNumbers>) -> String {
