@@ -226,15 +226,16 @@ mod tests {
             BTreeSet::new(),
             BTreeSet::from([0]),
             BTreeSet::from([1, 5, 70_000, u64::from(u32::MAX)]),
-            (0..5000).step_by(2).collect(),
-            (0..5000).step_by(3).collect(),
+            (0..300_000).step_by(7).collect(),
+            (0..50).map(|n| n * n * 1_700_000).collect(),
+            (65_530..65_540).chain(1_000_000..1_010_000).chain([u64::from(u32::MAX)]).collect(),
         ];
         for kind in UserIdKind::ALL {
             for (a, b) in sets.iter().flat_map(|a| sets.iter().map(move |b| (a, b))) {
                 let of = |numbers: &BTreeSet<u64>| Members::of(kind, numbers.iter().copied());
-                let (ours, theirs, shared) = (of(a), of(b), a.intersection(b).count());
-                let counted = (ours.intersection_len(&theirs), ours.intersection(&theirs, usize::MAX).len());
-                assert_eq!(counted, (shared as u64, shared), "{kind}");
+                let (ours, theirs, shared) = (of(a), of(b), a.intersection(b).copied().collect::<Vec<u64>>());
+                assert_eq!(ours.intersection_len(&theirs), shared.len() as u64, "{kind}");
+                assert_eq!(ours.intersection(&theirs, usize::MAX), shared, "{kind}");
                 let expected =
                     [(SetOperation::Union, a | b), (SetOperation::Intersect, a & b), (SetOperation::Minus, a - b)];
                 for (operation, expected) in expected {

@@ -206,6 +206,7 @@ proptest! {
         let caps = Caps::Limited(case.caps.clone());
         let standing = moment.standing(&caps);
         case.agrees(&case.caps, standing.next)?;
+        prop_assert_eq!(moment.standing(&Caps::Unlimited).next, Next::Now);
         match standing.soonest {
             Next::Now => prop_assert!(case.allowed(&case.caps, case.now) > 0),
             Next::At(at) => {
@@ -255,25 +256,4 @@ proptest! {
         }
         prop_assert_eq!(answer, expected);
     }
-}
-
-#[test]
-fn a_user_who_was_never_sent_anything_may_be_at_once_unless_a_cap_is_0() {
-    let cap = |limit| Cap {
-        name: "daily".into(),
-        limit,
-        window: CapWindow::Per(Period::Day),
-        filter: Arc::default(),
-        scope: Scope::SameCampaign,
-        action: Action::Suppress,
-    };
-    let history = NamedHistory::default();
-    let moment = UserMoment { history: &history, zone: &Zone::utc(), now: Time::default() };
-    for (caps, next) in [(vec![], Next::Now), (vec![cap(1)], Next::Now), (vec![cap(1), cap(0)], Next::Never)] {
-        let caps = Caps::Limited(caps);
-        let standing = moment.standing(&caps);
-        assert_eq!(standing.next, next);
-        assert!(standing.caps.iter().all(|cap| cap.used == 0 && cap.campaigns.is_empty()));
-    }
-    assert_eq!(moment.standing(&Caps::Unlimited).next, Next::Now);
 }
