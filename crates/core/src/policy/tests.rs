@@ -255,47 +255,35 @@ fn class<'a>(channel: &'a str, category: &'a str, campaign: &'a str) -> ClassNam
 fn the_gate_suppresses_in_the_documented_order() {
     let now = time("2026-11-21T23:00:00Z"); // 07:00 in Singapore: quiet
     let (past, future) = (now.plus(-1), now.plus(1));
-    let marketing = IntentFacts { class: class("push", "marketing", ""), ..IntentFacts::default() };
     let plain = IntentFacts::default();
+    let of = |class| IntentFacts { class, ..plain };
+    let marketing = of(class("push", "marketing", ""));
+    let late = IntentFacts { kafka_timestamp: Some(now.plus(-HOUR_MS - 1)), ..plain };
+    let early = IntentFacts { not_before: Some(future), ..plain };
     let (utc, new_york) = (Zone::utc(), zone("America/New_York"));
-    let quiet = |end: &str| (GateReason::QuietHours, Some(time(end)));
+    let quiet = |end: &str| Some((GateReason::QuietHours, Some(time(end))));
     let expired = Some((GateReason::Expired, None));
+    let too_early = Some((GateReason::TooEarly, Some(future)));
     let cases = [
         ("nothing against it", plain, None),
         ("expires in a moment", IntentFacts { expires_at: Some(future), ..plain }, None),
         ("expires now", IntentFacts { expires_at: Some(now), ..plain }, expired),
-        (
-            "has expired, and is too early",
-            IntentFacts { expires_at: Some(past), not_before: Some(future), ..plain },
-            expired,
-        ),
+        ("has expired, and is too early", IntentFacts { expires_at: Some(past), ..early }, expired),
         ("as old as may be", IntentFacts { created_at: Some(now.plus(-HOUR_MS)), ..plain }, None),
         ("too old", IntentFacts { created_at: Some(now.plus(-HOUR_MS - 1)), ..plain }, expired),
-        ("too old by Kafka's time", IntentFacts { kafka_timestamp: Some(now.plus(-HOUR_MS - 1)), ..plain }, expired),
-        (
-            "its own time goes before Kafka's",
-            IntentFacts { created_at: Some(now), kafka_timestamp: Some(now.plus(-2 * HOUR_MS)), ..plain },
-            None,
-        ),
+        ("too old by Kafka's time", late, expired),
+        ("its own time goes before Kafka's", IntentFacts { created_at: Some(now), ..late }, None),
         ("made tomorrow", IntentFacts { created_at: Some(now.plus(DAY_MS)), ..plain }, None),
         ("due now", IntentFacts { not_before: Some(now), ..plain }, None),
-        ("too early", IntentFacts { not_before: Some(future), ..plain }, Some((GateReason::TooEarly, Some(future)))),
-        (
-            "too early, and quiet",
-            IntentFacts { not_before: Some(future), ..marketing },
-            Some((GateReason::TooEarly, Some(future))),
-        ),
-        ("quiet in the policy's zone", marketing, Some(quiet("2026-11-22T00:00:00Z"))),
-        ("quiet in the user's", IntentFacts { zone: Some(&utc), ..marketing }, Some(quiet("2026-11-22T08:00:00Z"))),
+        ("too early", early, too_early),
+        ("too early, and quiet", IntentFacts { not_before: Some(future), ..marketing }, too_early),
+        ("quiet in the policy's zone", marketing, quiet("2026-11-22T00:00:00Z")),
+        ("quiet in the user's", IntentFacts { zone: Some(&utc), ..marketing }, quiet("2026-11-22T08:00:00Z")),
         ("not quiet in the user's", IntentFacts { zone: Some(&new_york), ..marketing }, None),
+        ("quiet, past caps by a bypass", of(class("push", "marketing", "alarm")), quiet("2026-11-22T00:00:00Z")),
         (
-            "quiet, though a bypass lets it past caps",
-            IntentFacts { class: class("push", "marketing", "alarm"), ..plain },
-            Some(quiet("2026-11-22T00:00:00Z")),
-        ),
-        (
-            "expired, though a bypass lets it past caps",
-            IntentFacts { class: class("", "transactional", ""), expires_at: Some(now), ..plain },
+            "expired, past caps by a bypass",
+            IntentFacts { expires_at: Some(now), ..of(class("", "transactional", "")) },
             expired,
         ),
     ];
@@ -345,12 +333,8 @@ fn a_batch_shares_its_sets_of_caps() {
         for (number, zone) in zones.iter().enumerate() {
             let campaign = format!("campaign-{round}-{number}");
             for class in [class("push", "a", &campaign), class("email", "b", &campaign), class("sms", "c", &campaign)] {
-                routes.push(eval.route(&IntentFacts {
-                    segment: Some(0),
-                    class,
-                    zone: Some(zone),
-                    ..Default::default()
-                }));
+                let facts = IntentFacts { segment: Some(0), class, zone: Some(zone), ..IntentFacts::default() };
+                routes.push(eval.route(&facts));
             }
         }
     }
