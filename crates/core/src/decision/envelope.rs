@@ -190,6 +190,7 @@ mod tests {
     use super::*;
     use crate::{
         decision::verdict::{Counts, Suppressed, Verdict},
+        deferral::DeferReason,
         intent::{decode::decode, fields::FieldMap},
     };
 
@@ -244,7 +245,7 @@ mod tests {
                     policy_version: &versions.0,
                     segments_version: &versions.1,
                     origin: Origin { topic: &name, partition, offset },
-                    deferred: deferred.map(|(count, waited_ms)| Deferred { why: crate::deferral::DeferReason::Cap, count, waited_ms }),
+                    deferred: deferred.map(|(count, waited_ms)| Deferred { why: DeferReason::Cap, count, waited_ms }),
                     ..Decision::sample(verdict)
                 };
                 let written = String::from_utf8(envelope(&decision, &intent)).unwrap();
@@ -260,6 +261,7 @@ mod tests {
         let name = "\u{1}".repeat(100);
         let cap = DenyingCap { name: &name, limit: u32::MAX, span: CapSpan::Window("1000000000ms"), used: u32::MAX };
         let budget = DenyingBudget { name: &name, limit: u64::MAX, used: u64::MAX };
+        let deferred = Deferred { why: DeferReason::QuietHours, count: u32::MAX, waited_ms: i64::MAX.cast_unsigned() };
         for cause in [Cause::Cap(cap), Cause::Budget(budget)] {
             let verdict = Verdict::Suppressed(Suppressed { cause, eligible_at: Some(Time::MAX) });
             let decision = Decision {
@@ -267,11 +269,7 @@ mod tests {
                 policy_version: &name,
                 segments_version: &name,
                 origin: Origin { topic: &name, partition: i32::MIN, offset: i64::MIN },
-                deferred: Some(Deferred {
-                    why: crate::deferral::DeferReason::QuietHours,
-                    count: u32::MAX,
-                    waited_ms: i64::MAX.cast_unsigned(),
-                }),
+                deferred: Some(deferred),
                 ..Decision::sample(verdict)
             };
             let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();

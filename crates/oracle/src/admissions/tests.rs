@@ -82,17 +82,14 @@ fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
     let lease_ms = LEASE_MS as u64;
     admitted(&mut admissions, lease_ms - 1);
     assert_eq!(denied(&mut admissions, lease_ms), (Denial::NoLease, 1));
-    let (.., turn) = admissions.due_turns(lease_ms).pop().unwrap();
-    assert_eq!(
-        (turn.rate.held, turn.concurrency.held),
-        (100, 1),
-        "the rate counts for a second, admissions until they end"
-    );
+    let (_, turn) = due(&mut admissions, lease_ms);
+    let held = (turn.rate.held, turn.concurrency.held);
+    assert_eq!(held, (100, 1), "the rate counts for a second, admissions until they end");
     assert_eq!(admissions.look(lease_ms + 500)[0].trouble, None);
     admissions.not_turned(&service(), "no", lease_ms + 500);
     assert_eq!(admissions.look(lease_ms + 500)[0].trouble.as_deref(), Some("no"));
     assert_eq!(admissions.next_turn_ms(), Some(lease_ms + 1_500));
-    let (.., turn) = admissions.due_turns(lease_ms + 1_500).pop().unwrap();
+    let (_, turn) = due(&mut admissions, lease_ms + 1_500);
     assert_eq!((turn.rate.held, turn.concurrency.held), (0, 1));
     admissions.turned(&service(), &reply(100, 100), lease_ms + 1_600);
     assert_eq!(admissions.look(lease_ms + 1_600)[0].trouble, None);

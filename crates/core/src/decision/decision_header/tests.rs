@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
     decision::verdict::{CapSpan, Cause, Suppressed, Verdict},
+    deferral::DeferReason,
     intent::{decode::decode, fields::FieldMap},
 };
 
@@ -44,12 +45,6 @@ fn by_serde(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, number
     serde_json::to_string(&shape).unwrap()
 }
 
-fn prop_assert_names(read: &[String], written: &[Arc<str>]) -> Result<(), proptest::test_runner::TestCaseError> {
-    let same = read.iter().map(String::as_str).eq(written.iter().map(|name| &**name));
-    proptest::prop_assert!(same, "{:?} is read as {:?}", written, read);
-    Ok(())
-}
-
 proptest::proptest! {
     #[test]
     fn a_header_is_what_serde_makes_of_its_type_and_is_read_back(
@@ -79,7 +74,7 @@ proptest::proptest! {
         };
         let numbers = numbers.map(|(kind, campaign)| (Kind(kind), Campaign(campaign)));
         let at = Time::default().plus(at);
-        let deferred = deferred.map(|(count, waited_ms)| Deferred { why: crate::deferral::DeferReason::QuietHours, count, waited_ms });
+        let deferred = deferred.map(|(count, waited_ms)| Deferred { why: DeferReason::QuietHours, count, waited_ms });
         let decision = Decision {
             decided_at: at, policy_version: &version, deferred, budgets: &budgets, ..decision(verdict, segment.as_deref())
         };
@@ -91,7 +86,8 @@ proptest::proptest! {
         proptest::prop_assert_eq!(read.numbers(), numbers.unwrap_or_default());
         proptest::prop_assert_eq!(read.segment.as_deref(), segment.as_deref());
         let class = names.map(|name| name.map(|name| table_name(&name).into_owned()));
-        prop_assert_names(read.budgets(), &budgets)?;
+        let same = read.budgets().iter().map(String::as_str).eq(budgets.iter().map(|name| &**name));
+        proptest::prop_assert!(same, "{:?} is read as {:?}", budgets, read.budgets());
         proptest::prop_assert_eq!(read.into_class(), class);
     }
 }
@@ -108,6 +104,7 @@ fn a_header_takes_no_more_than_it_says() {
     let budgets: Vec<Arc<str>> = (0..=u8::MAX).map(|_| Arc::from(name.as_str())).collect();
     let budgets_bytes = budgets.len() * (name.len() + 1);
     let budget = DenyingBudget { name: &name, limit: u64::MAX, used: u64::MAX };
+    let deferred = Deferred { why: DeferReason::QuietHours, count: u32::MAX, waited_ms: i64::MAX.cast_unsigned() };
     let every = [Counts::Yes, Counts::No, Counts::Later];
     for (counts, cause) in
         every.into_iter().flat_map(|counts| [(counts, Cause::Cap(cap)), (counts, Cause::Budget(budget))])
@@ -118,11 +115,7 @@ fn a_header_takes_no_more_than_it_says() {
             segment: Some(&name),
             policy_version: &name,
             segments_version: &name,
-            deferred: Some(Deferred {
-                why: crate::deferral::DeferReason::QuietHours,
-                count: u32::MAX,
-                waited_ms: i64::MAX.cast_unsigned(),
-            }),
+            deferred: Some(deferred),
             budgets: &budgets,
             ..decision(Verdict::Approved(counts), None)
         };

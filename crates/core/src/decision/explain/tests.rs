@@ -37,11 +37,9 @@ fn names(channel: Option<&str>, category: Option<&str>) -> KindNames {
 }
 
 fn classes() -> impl Iterator<Item = ClassNames<'static>> {
-    CHANNELS.into_iter().flat_map(|channel| {
-        CATEGORIES.into_iter().flat_map(move |category| {
-            CAMPAIGNS.into_iter().map(move |campaign| ClassNames { channel, category, campaign })
-        })
-    })
+    let class = |(channel, category), campaign| ClassNames { channel, category, campaign };
+    let kinds = CHANNELS.into_iter().flat_map(|channel| CATEGORIES.map(|category| (channel, category)));
+    kinds.flat_map(move |kind| CAMPAIGNS.map(|campaign| class(kind, campaign)))
 }
 
 fn campaign_of(name: Option<&str>) -> Campaign {
