@@ -212,11 +212,8 @@ mod tests {
         let known = || ("kept".to_owned(), Ok(vec![(RETENTION_MS.to_owned(), "1".to_owned())]));
         let with = |code| {
             let (found, trouble) = told(BROKERS, vec![("other".to_owned(), Err(code)), known()]);
-            assert_eq!(
-                found["kept"].retention_ms(),
-                Some(1),
-                "{code:?}: what is told of one does not depend on another"
-            );
+            let kept_ms = found["kept"].retention_ms();
+            assert_eq!(kept_ms, Some(1), "{code:?}: what is told of one does not depend on another");
             trouble.unwrap()
         };
         let (found, trouble) = told(BROKERS, vec![known()]);
@@ -226,10 +223,8 @@ mod tests {
         assert!(refused.contains("grant DESCRIBE_CONFIGS on the topic other"), "{refused}");
         for code in [RDKafkaErrorCode::UnknownTopicOrPartition, RDKafkaErrorCode::LeaderNotAvailable] {
             let unknown = with(code);
-            assert!(
-                matches!(&unknown, TopicError::Missing { topics, .. } if *topics == ["other"]),
-                "{code:?} is waited for: {unknown}"
-            );
+            let is_missing = matches!(&unknown, TopicError::Missing { topics, .. } if *topics == ["other"]);
+            assert!(is_missing, "{code:?} is waited for: {unknown}");
         }
         for code in [RDKafkaErrorCode::RequestTimedOut, RDKafkaErrorCode::InvalidRequest] {
             let told = with(code).to_string();

@@ -317,10 +317,8 @@ mod tests {
         let next = [(0, 50), (1, 50), (2, 10), (3, 50), (4, 50)].into();
         let mut summary = begun([0, 10, 10, 60, 60], &next, &noted);
         assert_eq!(summary.cut, BTreeMap::from([(1, Some(day(3))), (2, None), (3, None), (4, None)]));
-        summary.add(
-            RebuildTopic::Approved,
-            &ReadReport { first: [(1, day(9)), (3, day(8))].into(), ..ReadReport::default() },
-        );
+        let report = ReadReport { first: [(1, day(9)), (3, day(8))].into(), ..ReadReport::default() };
+        summary.add(RebuildTopic::Approved, &report);
         assert_eq!(summary.cut, BTreeMap::from([(1, Some(day(3))), (2, None), (3, Some(day(8))), (4, None)]));
 
         // What is younger is there, though no record of it was read here.

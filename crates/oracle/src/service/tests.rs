@@ -61,18 +61,6 @@ fn a_share_that_shrinks_is_given_to_others_once_it_has_left_the_last_second() {
 }
 
 #[test]
-fn the_share_of_one_that_is_silent_is_free_after_its_lease_and_a_second_and_its_admissions_after_their_timeout() {
-    let mut book = known(500, 20);
-    turn(&mut book, "a", 1, (0, 0), 0);
-    turn(&mut book, "b", 1, (0, 0), 0);
-    let silent = [(3_999, (0, 0)), (4_000, (500, 0)), (12_999, (500, 0)), (13_000, (500, 20))];
-    for (number, (now, expected)) in (2..).zip(silent) {
-        let reply = turn(&mut book, "b", number, (0, 0), now);
-        assert_eq!((shares(&reply), reply.members), (expected, if now < LEASE_MS { 2 } else { 1 }), "{now}");
-    }
-}
-
-#[test]
 fn what_is_registered_shrinks_for_all_at_once() {
     let mut book = known(500, 20);
     book.register(&name("j"), Some(&instance(500, 20)), at(0));

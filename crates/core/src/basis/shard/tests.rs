@@ -75,10 +75,7 @@ fn neighbourhoods_of_a_key_are_a_turn_apart_and_no_further_than_they_must() {
 fn a_user_is_numbered_among_those_of_its_key() {
     let layout = layout();
     let field = |id: &str| layout.place(UserHash::of(id)).field;
-    assert_eq!(
-        (field("0"), field("31"), field("32")),
-        (HashField::Numbered(0), HashField::Numbered(31), HashField::Numbered(0))
-    );
+    assert_eq!(["0", "31", "32"].map(field), [0, 31, 0].map(HashField::Numbered));
     // One byte in Redis: numbers below 128.
     let small = |number: u64| matches!(field(&number.to_string()), HashField::Numbered(..128));
     assert!((0..USERS).all(small));
