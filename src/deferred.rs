@@ -143,8 +143,9 @@ mod tests {
 
     use super::*;
 
+    /// Of a day and a clock in November.
     fn time(text: &str) -> Time {
-        Time::from_rfc3339(text).unwrap()
+        Time::from_rfc3339(&format!("2026-11-{text}:00Z")).unwrap()
     }
 
     /// The hours of intents that were deferred at a time until each of these times, so many each.
@@ -165,41 +166,31 @@ mod tests {
 
     #[test]
     fn buckets_of_both_rings_and_all_shares_are_summed_up_by_hour() {
-        for shares in [1, 3] {
-            let now = "2026-11-20T21:30:00Z";
-            let deferred = [
-                (now, "2026-11-20T21:40:00Z", 1),
-                (now, "2026-11-20T21:59:00Z", 2),
-                (now, "2026-11-20T22:00:00Z", 4),
-                (now, "2026-11-20T22:59:00Z", 8),
-                (now, "2026-11-22T03:30:00Z", 16),
-                (now, "2026-11-24T18:59:00Z", 32),
-            ];
-            let expected = [
-                (time("2026-11-20T21:00:00Z"), 3),
-                (time("2026-11-20T22:00:00Z"), 12),
-                (time("2026-11-22T03:00:00Z"), 16),
-                (time("2026-11-24T18:00:00Z"), 32),
-            ];
-            assert_eq!(hours_of(shares, &deferred, now), expected, "{shares} shares");
-        }
-        assert_eq!(hours_of(1, &[], "2026-11-20T21:30:00Z"), []);
-    }
-
-    #[test]
-    fn minutes_of_the_next_hour_that_were_moved_on_early_are_the_next_hours() {
-        let hours = hours_of(1, &[("2026-11-20T22:00:00Z", "2026-11-20T22:10:00Z", 1)], "2026-11-20T21:56:00Z");
-        assert_eq!(hours, [(time("2026-11-20T22:00:00Z"), 1)]);
-    }
-
-    #[test]
-    fn overdue_intents_are_the_running_hours() {
+        /// The shares, what was deferred, the time, and the hours.
+        type Case<'c> = (u16, &'c [(&'c str, &'c str, u64)], &'c str, &'c [(&'c str, u64)]);
+        let now = "20T21:30";
         let deferred = [
-            ("2026-11-20T21:30:00Z", "2026-11-20T21:40:00Z", 1),
-            ("2026-11-20T20:30:00Z", "2026-11-20T21:10:00Z", 2),
-            ("2026-11-20T21:30:00Z", "2026-11-20T22:10:00Z", 4),
+            (now, "20T21:40", 1),
+            (now, "20T21:59", 2),
+            (now, "20T22:00", 4),
+            (now, "20T22:59", 8),
+            (now, "22T03:30", 16),
+            (now, "24T18:59", 32),
         ];
-        let hours = hours_of(1, &deferred, "2026-11-20T22:05:00Z");
-        assert_eq!(hours, [(time("2026-11-20T22:00:00Z"), 7)]);
+        let summed = [("20T21:00", 3), ("20T22:00", 12), ("22T03:00", 16), ("24T18:00", 32)];
+        // Minutes of the next hour that were moved on early are the next hour's, and what is overdue is the running hour's.
+        let moved_on = [("20T22:00", "20T22:10", 1)];
+        let overdue = [("20T21:30", "20T21:40", 1), ("20T20:30", "20T21:10", 2), ("20T21:30", "20T22:10", 4)];
+        let cases: [Case<'_>; 5] = [
+            (1, &deferred, now, &summed),
+            (3, &deferred, now, &summed),
+            (1, &[], now, &[]),
+            (1, &moved_on, "20T21:56", &[("20T22:00", 1)]),
+            (1, &overdue, "20T22:05", &[("20T22:00", 7)]),
+        ];
+        for (shares, deferred, now, expected) in cases {
+            let expected: Vec<(Time, u64)> = expected.iter().map(|(from, intents)| (time(from), *intents)).collect();
+            assert_eq!(hours_of(shares, deferred, now), expected, "{deferred:?} at {now} in {shares} shares");
+        }
     }
 }

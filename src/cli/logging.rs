@@ -78,6 +78,8 @@ fn one_line(line: &str, form: LogForm) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
     use tracing::subscriber::with_default;
 
     use super::*;
@@ -106,30 +108,27 @@ mod tests {
 
     #[test]
     fn the_library_writes_an_event_in_one_call() {
-        #[derive(Clone, Default)]
-        struct Kept(std::sync::Arc<arc_swap::ArcSwap<Vec<Vec<u8>>>>);
-        impl Write for Kept {
+        struct Sent(Sender<Vec<u8>>);
+        impl Write for Sent {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                let mut all = Vec::clone(&self.0.load());
-                all.push(bytes.to_vec());
-                self.0.store(all.into());
+                self.0.send(bytes.to_vec()).map_err(io::Error::other)?;
                 Ok(bytes.len())
             }
             fn flush(&mut self) -> io::Result<()> {
                 Ok(())
             }
         }
-        let kept = Kept::default();
-        let (text, json) = (kept.clone(), kept.clone());
-        let plain = fmt::layer().with_ansi(false).with_writer(move || Lines { form: LogForm::Text, to: text.clone() });
-        let for_programs = fmt::layer().json().with_writer(move || Lines { form: LogForm::Json, to: json.clone() });
+        let (to, seen) = channel();
+        let lines = |form, to: Sender<Vec<u8>>| move || Lines { form, to: Sent(to.clone()) };
+        let plain = fmt::layer().with_ansi(false).with_writer(lines(LogForm::Text, to.clone()));
+        let for_programs = fmt::layer().json().with_writer(lines(LogForm::Json, to));
         with_default(tracing_subscriber::registry().with(plain).with(for_programs), || {
             tracing::warn!(campaign = "one\ntwo", "three\n{}", "four");
         });
-        let all = kept.0.load();
+        let all: Vec<Vec<u8>> = seen.try_iter().collect();
         assert_eq!(all.len(), 2, "{all:?}");
-        for line in all.iter() {
-            let line = std::str::from_utf8(line).unwrap();
+        for line in all {
+            let line = String::from_utf8(line).unwrap();
             assert!(line.ends_with('\n') && line.matches('\n').count() == 1 && line.contains("three"), "{line:?}");
         }
     }

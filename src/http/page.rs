@@ -71,15 +71,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn every_file_that_the_page_names_is_served() {
-        for asset in &ASSETS {
-            for name in ["page.css", "main.js", "live.js", "chart.js", "explain.js", "icon.svg"] {
-                let named = asset.text.contains(&format!("./{name}")) || asset.text.contains(&format!("/page/{name}"));
-                let served = ASSETS.iter().any(|asset| asset.path == format!("/page/{name}"));
-                assert!(!named || served, "{} names {name}", asset.path);
-            }
-        }
-    }
 }

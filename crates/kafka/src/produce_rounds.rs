@@ -93,67 +93,45 @@ impl<'w> ProduceRound<'w> {
 mod tests {
     use super::*;
 
-    /// Topic, partition and indexes of each group, round by round.
-    fn groups(rounds: &mut ProduceRounds) -> Vec<Vec<(Destination, i32, Vec<usize>)>> {
-        let group = |group: &[Addressed]| (group[0].to, group[0].partition, group.iter().map(|at| at.index).collect());
-        rounds.in_order().map(|round| round.partitions().map(group).collect()).collect()
-    }
-
-    /// The rounds of outputs for these places, of so many bytes each.
+    /// The rounds of outputs for these places, of so many bytes each: topic, partition and indexes of each group.
     fn rounds(most: RoundSize, outputs: &[(Destination, i32, u64)]) -> Vec<Vec<(Destination, i32, Vec<usize>)>> {
         let mut rounds = ProduceRounds::new(most, outputs.len());
         for (index, (to, partition, bytes)) in outputs.iter().enumerate() {
             rounds.add((*to, *partition), index, *bytes);
         }
-        groups(&mut rounds)
+        let group = |group: &[Addressed]| (group[0].to, group[0].partition, group.iter().map(|at| at.index).collect());
+        rounds.in_order().map(|round| round.partitions().map(group).collect()).collect()
     }
 
     #[test]
     fn a_partition_has_at_most_so_many_bytes_a_round_and_stays_in_order() {
         use Destination::Suppressed;
+        const APPROVED: Destination = Destination::APPROVED;
         let most = RoundSize { bytes: 100, records: 100 };
         // By turns: 7 of 20 bytes for the one, one of 40 for another, 2 of 60 for the third.
-        let outputs = [
-            (Destination::APPROVED, 1, 20),
-            (Destination::APPROVED, 0, 40),
-            (Suppressed, 1, 60),
-            (Destination::APPROVED, 1, 20),
-            (Destination::APPROVED, 1, 20),
-            (Destination::APPROVED, 1, 20),
-            (Suppressed, 1, 60),
-            (Destination::APPROVED, 1, 20),
-            (Destination::APPROVED, 1, 20),
-            (Destination::APPROVED, 1, 20),
-        ];
+        let [one, another, third] = [(APPROVED, 1, 20), (APPROVED, 0, 40), (Suppressed, 1, 60)];
+        let outputs = [one, another, third, one, one, one, third, one, one, one];
         let expected = [
-            vec![
-                (Destination::APPROVED, 0, vec![1]),
-                (Destination::APPROVED, 1, vec![0, 3, 4, 5, 7]),
-                (Suppressed, 1, vec![2, 6]),
-            ],
-            vec![(Destination::APPROVED, 1, vec![8, 9])],
+            vec![(APPROVED, 0, vec![1]), (APPROVED, 1, vec![0, 3, 4, 5, 7]), (Suppressed, 1, vec![2, 6])],
+            vec![(APPROVED, 1, vec![8, 9])],
         ];
         assert_eq!(rounds(most, &outputs), expected);
     }
 
     #[test]
-    fn five_large_outputs_go_together_since_the_client_does_not_wait_between_them() {
-        let most = RoundSize { bytes: 100, records: 100 };
-        let outputs = [(Destination::APPROVED, 3, 500); 12];
-        let one = |indexes: std::ops::Range<usize>| vec![(Destination::APPROVED, 3, indexes.collect::<Vec<_>>())];
-        assert_eq!(rounds(most, &outputs), [one(0..5), one(5..10), one(10..12)]);
-    }
-
-    #[test]
-    fn a_round_has_at_most_so_many_records() {
-        let most = RoundSize { bytes: u64::MAX, records: 2 };
-        let outputs = [(Destination::APPROVED, -1, u64::MAX); 3];
-        let one = |indexes: &[usize]| vec![(Destination::APPROVED, -1, indexes.to_vec())];
-        assert_eq!(rounds(most, &outputs), [one(&[0, 1]), one(&[2])]);
-    }
-
-    #[test]
-    fn what_goes_nowhere_is_no_round() {
-        assert!(rounds(RoundSize { bytes: 100, records: 100 }, &[]).is_empty());
+    fn a_round_has_at_most_so_many_records_and_five_large_outputs_go_together() {
+        let few_bytes = RoundSize { bytes: 100, records: 100 };
+        // The client does not wait between five.
+        let five: [&[usize]; 3] = [&[0, 1, 2, 3, 4], &[5, 6, 7, 8, 9], &[10, 11]];
+        let cases: [(RoundSize, u64, &[&[usize]]); 3] = [
+            (few_bytes, 500, &five),
+            (RoundSize { bytes: u64::MAX, records: 2 }, u64::MAX, &[&[0, 1], &[2]]),
+            (few_bytes, 500, &[]),
+        ];
+        for (most, bytes, expected) in cases {
+            let outputs = vec![(Destination::APPROVED, -1, bytes); expected.concat().len()];
+            let one = |indexes: &&[usize]| vec![(Destination::APPROVED, -1, indexes.to_vec())];
+            assert_eq!(rounds(most, &outputs), expected.iter().map(one).collect::<Vec<_>>());
+        }
     }
 }

@@ -167,30 +167,27 @@ mod tests {
 
     #[test]
     fn every_error_reply_has_its_pace_and_cause() {
+        use RetryTiming::{AfterWait, AtOnce, Never};
         let cases = [
-            ("MOVED 3999 127.0.0.1:6381", RetryTiming::AtOnce, RetryCause::Moved),
-            ("ASK 3999 127.0.0.1:6381", RetryTiming::AtOnce, RetryCause::Ask),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", RetryTiming::AfterWait, RetryCause::TryAgain),
-            ("NOSCRIPT No matching script. Please use EVAL.", RetryTiming::AtOnce, RetryCause::NoScript),
-            ("CLUSTERDOWN The cluster is down", RetryTiming::AfterWait, RetryCause::ClusterDown),
-            ("LOADING Redis is loading the dataset in memory", RetryTiming::AfterWait, RetryCause::Loading),
-            ("MASTERDOWN Link with MASTER is down", RetryTiming::AfterWait, RetryCause::MasterDown),
-            ("BUSY Redis is busy running a script", RetryTiming::AfterWait, RetryCause::Busy),
-            ("READONLY You can't write against a read only replica.", RetryTiming::AfterWait, RetryCause::ReadOnly),
-            (
-                "OOM command not allowed when used memory > 'maxmemory'.",
-                RetryTiming::AfterWait,
-                RetryCause::OutOfMemory,
-            ),
-            ("NOREPLICAS Not enough good replicas to write.", RetryTiming::AfterWait, RetryCause::NoReplicas),
-            ("MISCONF Redis is configured to save RDB snapshots", RetryTiming::AfterWait, RetryCause::Misconf),
-            ("LATE the caller has given this call up", RetryTiming::AfterWait, RetryCause::Timeout),
-            ("LOSTHISTORY the epoch is gone", RetryTiming::Never, RetryCause::LostHistory),
-            ("BUDGETCLOSED a rebuild has to count", RetryTiming::Never, RetryCause::LostHistory),
-            ("NOPERM this user has no permissions", RetryTiming::Never, RetryCause::Refused),
-            ("WRONGTYPE Operation against a key", RetryTiming::Never, RetryCause::Refused),
-            ("ERR anything else", RetryTiming::Never, RetryCause::Refused),
-            ("MOVED nonsense", RetryTiming::Never, RetryCause::Refused),
+            ("MOVED 3999 127.0.0.1:6381", AtOnce, RetryCause::Moved),
+            ("ASK 3999 127.0.0.1:6381", AtOnce, RetryCause::Ask),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", AfterWait, RetryCause::TryAgain),
+            ("NOSCRIPT No matching script. Please use EVAL.", AtOnce, RetryCause::NoScript),
+            ("CLUSTERDOWN The cluster is down", AfterWait, RetryCause::ClusterDown),
+            ("LOADING Redis is loading the dataset in memory", AfterWait, RetryCause::Loading),
+            ("MASTERDOWN Link with MASTER is down", AfterWait, RetryCause::MasterDown),
+            ("BUSY Redis is busy running a script", AfterWait, RetryCause::Busy),
+            ("READONLY You can't write against a read only replica.", AfterWait, RetryCause::ReadOnly),
+            ("OOM command not allowed when used memory > 'maxmemory'.", AfterWait, RetryCause::OutOfMemory),
+            ("NOREPLICAS Not enough good replicas to write.", AfterWait, RetryCause::NoReplicas),
+            ("MISCONF Redis is configured to save RDB snapshots", AfterWait, RetryCause::Misconf),
+            ("LATE the caller has given this call up", AfterWait, RetryCause::Timeout),
+            ("LOSTHISTORY the epoch is gone", Never, RetryCause::LostHistory),
+            ("BUDGETCLOSED a rebuild has to count", Never, RetryCause::LostHistory),
+            ("NOPERM this user has no permissions", Never, RetryCause::Refused),
+            ("WRONGTYPE Operation against a key", Never, RetryCause::Refused),
+            ("ERR anything else", Never, RetryCause::Refused),
+            ("MOVED nonsense", Never, RetryCause::Refused),
         ];
         for (reply, retry_timing, cause) in cases {
             let error = of(reply);

@@ -99,10 +99,8 @@ mod tests {
         assert_eq!(map.primaries().len(), 3);
         // The last slot of a node moves away: it owns none.
         map.set(150, &NodeAddr { host: "127.0.0.1".to_owned(), port: 7000 });
-        assert_eq!(
-            map.primaries().iter().map(ToString::to_string).collect::<Vec<_>>(),
-            ["127.0.0.1:7000", "seed:7001"]
-        );
+        let primaries: Vec<String> = map.primaries().iter().map(ToString::to_string).collect();
+        assert_eq!(primaries, ["127.0.0.1:7000", "seed:7001"]);
         for torn in ["*1\r\n:1\r\n", "+OK\r\n", "*1\r\n*2\r\n:0\r\n:1\r\n"] {
             assert_eq!(SlotMap::of_reply(&redis::parse_redis_value(torn.as_bytes()).unwrap(), &asked), None, "{torn}");
         }

@@ -113,18 +113,9 @@ async fn what_is_no_answer_of_a_registry_is_an_outage_and_no_dead_letter() {
     let table = Table::default();
     let schemas = Arc::new(table.schemas(Format::Avro, 10));
     let absent = json!({"error_code": 404, "message": "HTTP 404 Not Found"});
-    for (status, body) in [
-        (0, json!(null)),
-        (500, json!({})),
-        (301, json!({})),
-        (429, json!({})),
-        (401, json!({})),
-        (404, absent),
-        (404, json!("x")),
-        (404, json!(null)),
-        (200, json!({})),
-        (200, json!(null)),
-    ] {
+    let (none, empty) = (json!(null), json!({}));
+    let answers = [(0, &none), (200, &none), (404, &none), (404, &json!("x")), (404, &absent)];
+    for (status, body) in answers.into_iter().chain([200, 301, 401, 429, 500].map(|status| (status, &empty))) {
         // One that refuses everything: the id that no schema has, too.
         for id in [7, i32::MAX] {
             table.set(&format!("/schemas/ids/{id}"), status, body.clone());
@@ -217,31 +208,34 @@ async fn references_are_followed_to_their_own() {
     assert!(letter.starts_with("unknown_schema: schema 10 is not a schema of Avro"), "{letter}");
 }
 
+/// The fields of intents by schemas of files.
+fn map_of(format: Format, files: impl IntoIterator<Item = (SchemaId, String)>) -> FieldMap {
+    FieldMap::default().framed(Arc::new(IntentSchemas::new(format, &FieldMap::default(), files, None).unwrap()))
+}
+
+/// The same, with a schema 7 by which an intent may have no id.
+fn avro_with_optional_id() -> FieldMap {
+    map_of(Format::Avro, [(7, AVRO.replace(r#""type":"string""#, r#""type":["null","string"]"#))])
+}
+
 #[test]
 fn json_behind_a_frame_is_read_as_json_and_needs_no_schema() {
-    let schemas = IntentSchemas::new(Format::JsonSchema, &FieldMap::default(), [], None).unwrap();
-    let map = FieldMap::default().framed(Arc::new(schemas));
+    let map = map_of(Format::JsonSchema, []);
     let json = r#"{"id":"i","user_id":42}"#;
     let value = framed(7, json.as_bytes());
     assert_eq!(map.schemas().unwrap().needs(&value), None);
     let intent = decode(Some(&value), [], &map).unwrap();
     assert_eq!((&*intent.user_id, intent.value()), ("42", IntentValue::Json(json)));
     let reason = |value: &[u8]| decode(Some(value), [], &map).unwrap_err().reason.as_str();
-    assert_eq!(reason(json.as_bytes()), "not_decodable");
-    assert_eq!(reason(&[0, 0, 0, 0]), "not_decodable");
-    assert_eq!(reason(&framed(7, b"{")), "not_json");
-    assert_eq!(reason(&framed(7, &[0xff])), "not_utf8");
-    assert_eq!(reason(&framed(7, b"{}")), "missing_field");
-    assert_eq!(reason(&vec![0; (1 << 20) + 1]), "too_large");
-    assert_eq!(reason(&[]), "empty");
+    assert_eq!([json.as_bytes(), &[0, 0, 0, 0]].map(reason), ["not_decodable"; 2]);
+    assert_eq!([&vec![0; (1 << 20) + 1][..], &[]].map(reason), ["too_large", "empty"]);
+    let contents: [&[u8]; 3] = [b"{", &[0xff], b"{}"];
+    assert_eq!(contents.map(|content| reason(&framed(7, content))), ["not_json", "not_utf8", "missing_field"]);
 }
 
 #[test]
 fn a_schema_of_a_file_is_not_asked_for_and_the_headers_of_an_event_stand_in() {
-    let schema = r#"{"type":"record","name":"I","fields":[{"name":"id","type":["null","string"]},{"name":"user_id","type":"long"}]}"#;
-    let files = [(7, schema.to_owned())];
-    let schemas = IntentSchemas::new(Format::Avro, &FieldMap::default(), files, None).unwrap();
-    let map = FieldMap::default().framed(Arc::new(schemas));
+    let map = avro_with_optional_id();
     let value = framed(7, &[0, 84]);
     let id = Header { key: b"ce_id", value: Some(b"e-1") };
     let intent = decode(Some(&value), [id], &map).unwrap();
@@ -264,10 +258,7 @@ fn an_events_own_id_is_unique_in_its_source_alone() {
     const STRUCTURED: Header<'_> = Header { key: b"content-type", value: Some(b"application/cloudevents+json") };
     let header = |key: &'static [u8], value: &'static [u8]| Header { key, value: Some(value) };
     let (id, source) = (header(b"ce_id", b"e-1"), header(b"ce_source", b"/a"));
-    let schema = r#"{"type":"record","name":"I","fields":[{"name":"id","type":["null","string"]},{"name":"user_id","type":"long"}]}"#;
-    let files = [(7, schema.to_owned())];
-    let schemas = IntentSchemas::new(Format::Avro, &FieldMap::default(), files, None).unwrap();
-    let avro = FieldMap::default().framed(Arc::new(schemas));
+    let avro = avro_with_optional_id();
     let (without, with) = (framed(7, &[0, 84]), framed(7, &[2, 2, b'i', 84]));
     let hash = |value: &[u8], headers: &[Header<'static>]| {
         decode(Some(value), headers.iter().copied(), &avro).map(|intent| intent.id_hash)
@@ -281,8 +272,7 @@ fn an_events_own_id_is_unique_in_its_source_alone() {
     assert_eq!(hash(&with, &[STRUCTURED, id, source]), Ok(IdHash::of("i")));
     assert_eq!(hash(&without, &[STRUCTURED, id, source]).unwrap_err().reason.as_str(), "missing_field");
 
-    let schemas = IntentSchemas::new(Format::JsonSchema, &FieldMap::default(), [], None).unwrap();
-    let json = FieldMap::default().framed(Arc::new(schemas));
+    let json = map_of(Format::JsonSchema, []);
     let event = framed(7, br#"{"id":"e-1","source":"/a","subject":"s","data":{}}"#);
     let intent = decode(Some(&event), [STRUCTURED], &json).unwrap();
     assert_eq!(intent.id_hash, IdHash::of_event("/a", "e-1"), "an event behind a frame is the same event");

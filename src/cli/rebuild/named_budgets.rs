@@ -158,14 +158,16 @@ mod tests {
             .unwrap()
     }
 
+    fn id(name: &str, campaign: Option<&str>) -> BudgetId {
+        BudgetId { name: name.into(), campaign: campaign.map(Into::into) }
+    }
+
     fn used(budget: &str, tokens: u64) -> BudgetUsed {
         BudgetUsed { budget: budget.to_owned(), tokens }
     }
 
     #[test]
     fn budgets_are_found_by_name_and_campaign() {
-        let id =
-            |name: &str, campaign: Option<&str>| BudgetId { name: name.into(), campaign: campaign.map(Into::into) };
         let asked = ["spring".to_owned(), "money/a/b".to_owned(), "money".to_owned()];
         let named = NamedBudgets::find(&asked, &[used("money/x=y", 3)], &["money".to_owned()], &policy()).unwrap();
         assert!(named.is_named(&id("spring", None)) && named.is_named(&id("money", Some("a/b"))));
@@ -189,8 +191,6 @@ mod tests {
 
     #[test]
     fn a_shell_reads_a_budget_as_it_is_named() {
-        let id =
-            |name: &str, campaign: Option<&str>| BudgetId { name: name.into(), campaign: campaign.map(Into::into) };
         assert_eq!(in_arguments(&id("spring", None)), "spring");
         assert_eq!(in_arguments(&id("money", Some("may"))), "money/may");
         assert_eq!(in_arguments(&id("money", Some("it's may"))), r"'money/it'\''s may'");

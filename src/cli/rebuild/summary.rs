@@ -269,30 +269,28 @@ fn in_words(shards: &BTreeSet<u16>) -> String {
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> Time {
-        Time::from_rfc3339(text).unwrap()
+    fn day(day: u32) -> Time {
+        Time::from_rfc3339(&format!("2026-11-{day:02}T00:00:00Z")).unwrap()
     }
 
     #[test]
     fn a_topic_that_begins_later_than_the_history_is_told_with_the_time_from_which_on_all_is_there() {
         let extent = |partition, low, since| Extent { partition, low, since, high: 100 };
-        let history_begins = at("2026-11-13T00:00:00Z");
+        let history = (day(13), day(30));
         // The second was cut after the history's begin, the third before it; the others never.
         let extents = [extent(0, 0, 0), extent(1, 10, 10), extent(2, 10, 10), extent(3, 10, 50)];
         let mut summary = Summary::new(&[1].into(), Beginning::Fresh);
         summary.begins(&extents, (&BTreeMap::new(), &BTreeMap::new()));
-        let late = [(0, "2026-11-20"), (1, "2026-11-15"), (2, "2026-11-12"), (3, "2026-11-19")];
-        let first = late.map(|(partition, day)| (partition, at(&format!("{day}T00:00:00Z"))));
-        summary.add(RebuildTopic::Approved, &ReadReport { first: first.into(), ..ReadReport::default() });
-        let later = ReadReport { first: [(2, at("2026-11-20T00:00:00Z"))].into(), ..ReadReport::default() };
-        summary.add(RebuildTopic::Approved, &later);
-        summary.warn_of_gaps((history_begins, at("2026-12-01T00:00:00Z")), None);
+        for first in [vec![(0, day(20)), (1, day(15)), (2, day(12)), (3, day(19))], vec![(2, day(20))]] {
+            let first = first.into_iter().collect();
+            summary.add(RebuildTopic::Approved, &ReadReport { first, ..ReadReport::default() });
+        }
+        summary.warn_of_gaps(history, None);
         assert_eq!(summary.warnings.len(), 1);
         assert!(summary.warnings[0].contains("before 2026-11-15T00:00:00"), "{:?}", summary.warnings);
 
         let mut summary = Summary::new(&[1].into(), Beginning::Fresh);
-        let since = at("2026-11-14T00:00:00Z");
-        summary.warn_of_gaps((history_begins, at("2026-12-01T00:00:00Z")), Some(since));
+        summary.warn_of_gaps(history, Some(day(14)));
         assert!(summary.warnings[0].contains("--since"));
     }
 
@@ -303,7 +301,6 @@ mod tests {
             let extent = |(partition, low)| Extent { partition, low, since: low, high: 100 };
             (0..).zip(lows).map(extent).collect::<Vec<_>>()
         };
-        let day = |day: u32| at(&format!("2026-11-{day:02}T00:00:00Z"));
         let begun = |lows: [i64; 5], next: &BTreeMap<i32, i64>, first: &BTreeMap<i32, Time>| {
             let mut summary = Summary::new(&[1].into(), Beginning::Resumed);
             summary.begins(&extents(lows), (next, first));
@@ -320,10 +317,8 @@ mod tests {
         let next = [(0, 50), (1, 50), (2, 10), (3, 50), (4, 50)].into();
         let mut summary = begun([0, 10, 10, 60, 60], &next, &noted);
         assert_eq!(summary.cut, BTreeMap::from([(1, Some(day(3))), (2, None), (3, None), (4, None)]));
-        summary.add(
-            RebuildTopic::Approved,
-            &ReadReport { first: [(1, day(9)), (3, day(8))].into(), ..ReadReport::default() },
-        );
+        let report = ReadReport { first: [(1, day(9)), (3, day(8))].into(), ..ReadReport::default() };
+        summary.add(RebuildTopic::Approved, &report);
         assert_eq!(summary.cut, BTreeMap::from([(1, Some(day(3))), (2, None), (3, Some(day(8))), (4, None)]));
 
         // What is younger is there, though no record of it was read here.

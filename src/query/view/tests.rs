@@ -18,21 +18,12 @@ fn a_decision_is_the_envelope_byte_for_byte() {
         "{ \"id\": \"i\\u0000\", \"user_id\": 18446744073709551615,\n\"payload\": [1e400, {\"a\": 1, \"a\": 2}]}";
     let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
     let cap = |span| Cause::Cap(DenyingCap { name: "daily", limit: 2, span, used: 3 });
-    let causes = [
-        cap(CapSpan::Window("24h")),
-        cap(CapSpan::Per("day")),
-        Cause::Budget(DenyingBudget { name: "spring", limit: 1_000_000_000_000_000, used: 3 }),
-        Cause::Plain(SuppressReason::Duplicate),
-        Cause::Plain(SuppressReason::Expired),
-        Cause::Plain(SuppressReason::TooEarly),
-        Cause::Plain(SuppressReason::QuietHours),
-        Cause::Plain(SuppressReason::Pressure),
-        Cause::Plain(SuppressReason::Unavailable),
-    ];
+    let budget = Cause::Budget(DenyingBudget { name: "spring", limit: 1_000_000_000_000_000, used: 3 });
+    let causes = [cap(CapSpan::Window("24h")), cap(CapSpan::Per("day")), budget].into_iter();
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
-    let suppressed = causes.map(|cause| Suppressed { cause, eligible_at });
-    let verdicts = suppressed
-        .into_iter()
+    let verdicts = causes
+        .chain(SuppressReason::ALL.map(Cause::Plain))
+        .map(|cause| Suppressed { cause, eligible_at })
         .flat_map(|why| [Verdict::Suppressed(why), Verdict::ShadowSuppressed(why, Counts::Yes)])
         .chain([Verdict::Approved(Counts::Yes)]);
     for (verdict, segment) in verdicts.zip([None, Some("new")].into_iter().cycle()) {

@@ -125,18 +125,15 @@ mod tests {
 
     #[test]
     fn records_that_do_not_count_or_are_foreign_are_told_apart_from_unreadable_ones() {
-        let uncounted = decision(r#","counts":false"#);
-        let found = read_with(Some(&uncounted), VALUE);
-        assert_eq!(found, Ok(ApprovedRecord::DoesNotCount(spent(1, None, &[]))), "the last one is ours");
-        let uncounted = decision(r#","class":[null,"otp","c"],"cost":9,"budgets":["sms"],"counts":false"#);
-        let found = read_with(Some(&uncounted), VALUE);
-        assert_eq!(
-            found,
-            Ok(ApprovedRecord::DoesNotCount(spent(9, Some("c"), &["sms"]))),
-            "a bypass takes from budgets"
-        );
-        let retried = decision(r#","budgets":["sms"],"retry":2"#);
-        assert_eq!(read_with(Some(&retried), VALUE), Ok(ApprovedRecord::Retried), "its first record counts");
+        let bypass = r#","class":[null,"otp","c"],"cost":9,"budgets":["sms"],"counts":false"#;
+        for (more, expected) in [
+            (r#","counts":false"#, ApprovedRecord::DoesNotCount(spent(1, None, &[]))),
+            (bypass, ApprovedRecord::DoesNotCount(spent(9, Some("c"), &["sms"]))),
+            // Its first record counts.
+            (r#","budgets":["sms"],"retry":2"#, ApprovedRecord::Retried),
+        ] {
+            assert_eq!(read_with(Some(&decision(more)), VALUE), Ok(expected), "{more}: the last header is ours");
+        }
         assert_eq!(read_with(None, VALUE), Ok(ApprovedRecord::Foreign));
         assert!(read_with(Some("{}"), VALUE).unwrap_err().to_string().contains("weir-decision"));
         assert!(read_with(Some(&decision("")), r#"{"id":"i-1"}"#).is_err(), "no user");

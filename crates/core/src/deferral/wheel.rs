@@ -211,7 +211,8 @@ mod tests {
     }
 
     proptest! {
-        /// Two writes at most, and never released before it is due, nor later than its minute.
+        /// Two writes at most, and never released before it is due, nor later than its minute. The slot of a partition is that of the
+        /// records in it.
         #[test]
         fn a_deferral_costs_two_writes_at_most_and_is_released_on_time(
             at in 0_i64..4_000_000_000_000, after in 1..=LONGEST_MS, shares in 1_u16..64, user in any::<u128>(),
@@ -226,6 +227,8 @@ mod tests {
                 prop_assert!((0..partitions).contains(&i64::from(place.partition)));
                 // A user stays in its share.
                 prop_assert_eq!(place.partition % i32::from(shares), places[0].partition % i32::from(shares));
+                let now = if place.ring == Ring::Minutes { Ring::Hours.opens(due).max(at) } else { at };
+                prop_assert_eq!(place.ring.slot_of(place.partition, shares, now), place.ring.slot(due));
             }
         }
 
@@ -245,19 +248,6 @@ mod tests {
             if later > 600_000 && one[0] == other[0] {
                 let ring = one[0].ring;
                 prop_assert!(ring.slot(second) >= ring.slot(first), "{ring:?} {first:?} {second:?}");
-            }
-        }
-
-        /// The slot of a partition is that of the records in it.
-        #[test]
-        fn the_slot_of_a_partition_is_known_from_its_number(
-            at in 1_000_000_000_000_i64..4_000_000_000_000, after in 1..LONGEST_MS, shares in 1_u16..5, user in any::<u128>(),
-        ) {
-            let at = Time::from_millis(at).unwrap();
-            let due = rounded(at.plus(after));
-            for place in walk(Wheel { shares }, UserHash(user), due, at).0 {
-                let now = if place.ring == Ring::Minutes { Ring::Hours.opens(due).max(at) } else { at };
-                prop_assert_eq!(place.ring.slot_of(place.partition, shares, now), place.ring.slot(due));
             }
         }
     }

@@ -79,19 +79,6 @@ mod tests {
     };
 
     #[test]
-    fn a_refund_names_intent_and_user_and_may_hold_more() {
-        let reader = RefundReader::default();
-        let expected = Ok((UserHash::of("42"), IdHash::of("i-1")));
-        for value in [
-            r#"{"intent_id":"i-1","user_id":"42"}"#,
-            r#"{"user_id":42,"intent_id":"i-1"}"#,
-            r#"{"id":7,"cost":"much","channel":[],"intent_id":"i-1","user_id":42,"created_at":"never"}"#,
-        ] {
-            assert_eq!(reader.read(Some(value.as_bytes())), expected, "{value}");
-        }
-    }
-
-    #[test]
     fn a_refund_of_an_event_names_its_source_too() {
         let reader = RefundReader::default();
         let event = r#"{"id":"1","source":"/a","subject":"42","data":{}}"#;

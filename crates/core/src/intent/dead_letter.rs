@@ -129,26 +129,3 @@ impl DeadLetter {
         ]
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dead_letter_has_the_headers_of_kafka_connect_and_its_reason() {
-        let letter = DeadLetter::new(DeadLetterReason::NotJson, "expected value at byte 1 of 3");
-        let headers = letter.headers(&Origin { topic: "send-intents", partition: 3, offset: 1234 });
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), &**value)).collect();
-        assert_eq!(
-            headers,
-            [
-                ("weir-reason", "not_json"),
-                ("__connect.errors.topic", "send-intents"),
-                ("__connect.errors.partition", "3"),
-                ("__connect.errors.offset", "1234"),
-                ("__connect.errors.stage", "VALUE_CONVERTER"),
-                ("__connect.errors.exception.message", "expected value at byte 1 of 3"),
-            ]
-        );
-    }
-}

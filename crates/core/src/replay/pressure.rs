@@ -175,17 +175,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn who_was_active_in_the_window_before_the_first_intent_is_active() {
-        let mut pressure = pressure(1_000, "30m");
-        pressure.remember(hash(1), Time::default().plus(-29 * MINUTE_MS));
-        pressure.remember(hash(2), Time::default().plus(-30 * MINUTE_MS));
-        pressure.remember(hash(3), Time::default().plus(-100_000 * MINUTE_MS));
-        pressure.turn_to(Time::default(), 1);
-        let state = pressure.pressure.state().unwrap();
-        let active = [1, 2, 3].map(|user| state.users.is_active(ActivityHash::from(hash(user)), Minute(0)));
-        assert_eq!((active, state.users.estimate()), ([true, false, false], 1));
-        assert_eq!((pressure.peak, pressure.peak_at), (0, None));
-    }
 }

@@ -184,21 +184,6 @@ mod tests {
     }
 
     #[test]
-    fn blocks_combine_as_the_sets_that_they_are() {
-        for (a, b) in sets().iter().flat_map(|a| sets().into_iter().map(move |b| (a.clone(), b))) {
-            let of = |set: &BTreeSet<u32>| set.iter().copied().collect::<Blocks>();
-            let (ours, theirs, both) = (of(&a), of(&b), &a & &b);
-            assert_eq!(ours.intersection_len(&theirs), both.len() as u64);
-            assert!(ours.intersection(&theirs).eq(both.iter().copied()));
-            let expected =
-                [(SetOperation::Union, &a | &b), (SetOperation::Intersect, both), (SetOperation::Minus, &a - &b)];
-            for (operation, expected) in expected {
-                assert_eq!(ours.combined(operation, &theirs), of(&expected), "{operation:?}");
-            }
-        }
-    }
-
-    #[test]
     fn a_block_is_taken_above_the_last_one_and_whole() {
         let mut blocks = Blocks::new();
         let cases: [(&[u32], bool); 6] = [

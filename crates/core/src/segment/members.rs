@@ -201,40 +201,21 @@ mod tests {
     }
 
     #[test]
-    fn pages_walk_through_all_members_in_order() {
-        let numbers: Vec<u64> = (0..1000).map(|n| n * 7).chain([u32::MAX.into()]).collect();
-        for members in UserIdKind::ALL.map(|kind| Members::of(kind, numbers.iter().copied())) {
-            let (mut after, mut seen) = (None, Vec::new());
-            loop {
-                let page = members.page(after, 64);
-                seen.extend(page.members);
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-            }
-            assert_eq!(seen, numbers);
-            assert_eq!(members.page(Some(u64::MAX), 1), Page { members: Vec::new(), next: None });
-            assert_eq!(members.page(Some(7), 1), Page { members: vec![14], next: Some(14) });
-            assert_eq!(members.page(Some(u64::from(u32::MAX) - 1), 1).next, None);
-        }
-    }
-
-    #[test]
     fn members_combine_and_are_counted_as_sets_are_whatever_their_kind() {
         let sets: Vec<BTreeSet<u64>> = vec![
             BTreeSet::new(),
             BTreeSet::from([0]),
             BTreeSet::from([1, 5, 70_000, u64::from(u32::MAX)]),
-            (0..5000).step_by(2).collect(),
-            (0..5000).step_by(3).collect(),
+            (0..300_000).step_by(7).collect(),
+            (0..50).map(|n| n * n * 1_700_000).collect(),
+            (65_530..65_540).chain(1_000_000..1_010_000).chain([u64::from(u32::MAX)]).collect(),
         ];
         for kind in UserIdKind::ALL {
             for (a, b) in sets.iter().flat_map(|a| sets.iter().map(move |b| (a, b))) {
                 let of = |numbers: &BTreeSet<u64>| Members::of(kind, numbers.iter().copied());
-                let (ours, theirs, shared) = (of(a), of(b), a.intersection(b).count());
-                let counted = (ours.intersection_len(&theirs), ours.intersection(&theirs, usize::MAX).len());
-                assert_eq!(counted, (shared as u64, shared), "{kind}");
+                let (ours, theirs, shared) = (of(a), of(b), a.intersection(b).copied().collect::<Vec<u64>>());
+                assert_eq!(ours.intersection_len(&theirs), shared.len() as u64, "{kind}");
+                assert_eq!(ours.intersection(&theirs, usize::MAX), shared, "{kind}");
                 let expected =
                     [(SetOperation::Union, a | b), (SetOperation::Intersect, a & b), (SetOperation::Minus, a - b)];
                 for (operation, expected) in expected {

@@ -82,17 +82,14 @@ fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
     let lease_ms = LEASE_MS as u64;
     admitted(&mut admissions, lease_ms - 1);
     assert_eq!(denied(&mut admissions, lease_ms), (Denial::NoLease, 1));
-    let (.., turn) = admissions.due_turns(lease_ms).pop().unwrap();
-    assert_eq!(
-        (turn.rate.held, turn.concurrency.held),
-        (100, 1),
-        "the rate counts for a second, admissions until they end"
-    );
+    let (_, turn) = due(&mut admissions, lease_ms);
+    let held = (turn.rate.held, turn.concurrency.held);
+    assert_eq!(held, (100, 1), "the rate counts for a second, admissions until they end");
     assert_eq!(admissions.look(lease_ms + 500)[0].trouble, None);
     admissions.not_turned(&service(), "no", lease_ms + 500);
     assert_eq!(admissions.look(lease_ms + 500)[0].trouble.as_deref(), Some("no"));
     assert_eq!(admissions.next_turn_ms(), Some(lease_ms + 1_500));
-    let (.., turn) = admissions.due_turns(lease_ms + 1_500).pop().unwrap();
+    let (_, turn) = due(&mut admissions, lease_ms + 1_500);
     assert_eq!((turn.rate.held, turn.concurrency.held), (0, 1));
     admissions.turned(&service(), &reply(100, 100), lease_ms + 1_600);
     assert_eq!(admissions.look(lease_ms + 1_600)[0].trouble, None);
@@ -117,18 +114,18 @@ fn a_turn_without_an_answer_is_made_again_while_its_share_lasts_and_the_next_one
     assert_eq!(admissions.end(&service(), "me", end_of(number), 10), Ended::Now);
     assert_eq!(admissions.end(&service(), "other", end_of(7), 10), Ended::HandedOn);
     let first = due(&mut admissions, 1_000);
-    assert_eq!((first.1.took, first.1.ends.len()), ((1, 10), 1));
-    admitted(&mut admissions, 1_100);
+    assert_eq!((first.1.took, &*first.1.ends), ((1, 10), &[(Holder::from("other"), end_of(7))][..]));
+    let own = admitted(&mut admissions, 1_100);
     admissions.not_turned(&service(), "no", 1_500);
     assert_eq!(due(&mut admissions, 2_500), first);
-    admissions.turned(&service(), &reply(50, 100), 2_600);
-    assert_eq!(admissions.look(2_600)[0].per_s, 50);
+    // Another instance was told the end of one.
+    let ends = format!("999 {}", End { number: own, took_ms: None }.to_text());
+    let taken_bytes = ends.len() as u64;
+    assert_eq!(admissions.turned(&service(), &ShareReply { ends, ..reply(50, 100) }, 2_600), Some(1));
+    assert_eq!((admissions.look(2_600)[0].per_s, admissions.outstanding()), (50, 0));
     let next = due(&mut admissions, 2_600);
-    assert_eq!(
-        (next.0.number, next.1.took, next.1.ends.len()),
-        (first.0.number + 1, (0, 0), 0),
-        "what was told is known"
-    );
+    let told = (next.0.number, next.1.took, next.1.ends.len(), next.1.taken_bytes);
+    assert_eq!(told, (first.0.number + 1, (0, 0), 0, taken_bytes), "what was told is known");
     assert_eq!(next.1.rate.held, 100, "its share of less than a second ago");
 
     // The share lasts for a lease from when the turn was made again.
@@ -146,23 +143,6 @@ fn turns_at_a_service_that_was_forgotten_are_of_a_later_run() {
     assert_eq!(admissions.turned(&service(), &ShareReply::default(), 2_500), None, "nobody has registered it");
     assert!(admissions.due_turns(60_000).is_empty() && admissions.begin(&service(), 60_000));
     assert_eq!(due(&mut admissions, 60_000).0, TurnNumber { run: 2, number: 1 });
-}
-
-#[test]
-fn an_end_for_another_holder_is_handed_on_until_a_turn_is_answered() {
-    let mut admissions = with_share(100, 100);
-    assert_eq!(admissions.end(&service(), "other", end_of(7), 10), Ended::HandedOn);
-    let expected = vec![(Holder::from("other"), end_of(7))];
-    assert_eq!(admissions.due_turns(1_000).pop().unwrap().2.ends, expected);
-    admissions.not_turned(&service(), "no", 1_500);
-    assert_eq!(admissions.due_turns(2_500).pop().unwrap().2.ends, expected);
-    let own = admitted(&mut admissions, 2_500);
-    let ends = End { number: own, took_ms: None }.to_text();
-    let answered = ShareReply { ends: format!("999 {ends}"), ..reply(100, 100) };
-    assert_eq!(admissions.turned(&service(), &answered, 2_600), Some(1));
-    assert_eq!(admissions.outstanding(), 0);
-    let (.., turn) = admissions.due_turns(3_500).pop().unwrap();
-    assert_eq!((turn.taken_bytes, turn.ends.len()), (answered.ends.len() as u64, 0));
 }
 
 #[test]

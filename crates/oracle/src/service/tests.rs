@@ -45,32 +45,6 @@ fn shares(reply: &ShareReply) -> (u64, u64) {
 }
 
 #[test]
-fn an_instance_that_does_not_renew_for_three_intervals_is_removed() {
-    let mut book = ServiceBook::default();
-    let registered = book.register(&name("a"), Some(&instance(500, 20)), at(0));
-    assert_eq!((registered.taken, registered.total.per_s), (true, 500));
-    assert_eq!(book.register(&name("b"), Some(&instance(500, 30)), at(20_000)).total.per_s, 1_000);
-    let total = book.look(at(29_999)).unwrap().total;
-    assert_eq!((total.instances, total.per_s, total.concurrency, total.timeout_ms), (2, 1_000, 50, 10_000));
-    let seen = book.look(at(30_000)).unwrap();
-    assert_eq!((seen.total.instances, seen.total.per_s, seen.instances[0].1.ends), (1, 500, at(50_000)));
-    for was in [true, false] {
-        assert_eq!(book.register(&name("b"), None, at(30_000)).taken, was);
-    }
-    assert_eq!(book.look(at(30_000)), None);
-}
-
-#[test]
-fn a_service_has_so_many_instances_at_most() {
-    let mut book = ServiceBook::default();
-    for number in 0..MAX_INSTANCES {
-        assert!(book.register(&name(&format!("i{number}")), Some(&instance(1, 1)), at(0)).taken);
-    }
-    assert!(!book.register(&name("more"), Some(&instance(1, 1)), at(0)).taken);
-    assert!(book.register(&name("i7"), Some(&instance(2, 2)), at(1)).taken, "it renews");
-}
-
-#[test]
 fn a_share_that_shrinks_is_given_to_others_once_it_has_left_the_last_second() {
     let mut book = known(500, 20);
     assert_eq!(shares(&turn(&mut book, "a", 1, (0, 0), 0)), (500, 20));
@@ -84,18 +58,6 @@ fn a_share_that_shrinks_is_given_to_others_once_it_has_left_the_last_second() {
     turn(&mut book, "a", 4, (250, 10), 3 * TURN_MS);
     let reply = turn(&mut book, "b", 4, (250, 5), 3 * TURN_MS + 10);
     assert_eq!((shares(&reply), reply.members), ((250, 10), 2));
-}
-
-#[test]
-fn the_share_of_one_that_is_silent_is_free_after_its_lease_and_a_second_and_its_admissions_after_their_timeout() {
-    let mut book = known(500, 20);
-    turn(&mut book, "a", 1, (0, 0), 0);
-    turn(&mut book, "b", 1, (0, 0), 0);
-    let silent = [(3_999, (0, 0)), (4_000, (500, 0)), (12_999, (500, 0)), (13_000, (500, 20))];
-    for (number, (now, expected)) in (2..).zip(silent) {
-        let reply = turn(&mut book, "b", number, (0, 0), now);
-        assert_eq!((shares(&reply), reply.members), (expected, if now < LEASE_MS { 2 } else { 1 }), "{now}");
-    }
 }
 
 #[test]
@@ -131,17 +93,6 @@ fn a_turn_that_is_repeated_gets_the_same_shares_and_hands_nothing_on_again() {
     let before = book.clone();
     assert_eq!(book.turn("b", numbered(2), &ShareTurn::default(), at(TURN_MS)), None, "it comes behind a later one");
     assert_eq!(book, before);
-}
-
-#[test]
-fn while_shares_may_be_in_force_that_nobody_knows_of_nobody_gets_more_than_it_has() {
-    let mut book = ServiceBook::default();
-    book.register(&name("i"), Some(&instance(500, 20)), at(0));
-    let reply = turn(&mut book, "a", 1, (100, 5), 10);
-    assert_eq!((shares(&reply), reply.starts_in_ms), ((100, 5), 3_990), "it has kept its share of before a loss");
-    assert_eq!(shares(&turn(&mut book, "b", 1, (0, 0), 10)), (0, 0));
-    turn(&mut book, "a", 2, (100, 5), 3_999);
-    assert_eq!(shares(&turn(&mut book, "b", 2, (0, 0), 4_000)), (250, 10));
 }
 
 #[test]

@@ -18,6 +18,10 @@ fn plan(text: &str) -> Result<ProtobufPlan, String> {
     ProtobufPlan::new(&Place::root(&mapped()), &definition(text, &[]))
 }
 
+fn word(word: &str) -> Option<SchemaValue<'_>> {
+    Some(SchemaValue::Text(word.into()))
+}
+
 /// A message as a library of Protobuf writes it, behind its index.
 fn written() -> Vec<u8> {
     let file = compile::file(&definition(SCHEMA, &[])).unwrap();
@@ -34,29 +38,17 @@ fn written() -> Vec<u8> {
 fn the_mapped_fields_of_a_message_are_read_and_nothing_else() {
     let (plan, value) = (plan(SCHEMA).unwrap(), written());
     let found = plan.read(&value).unwrap();
-    let text = |text: &'static str| Some(SchemaValue::Text(text.into()));
-    assert_eq!(
-        found,
-        [
-            text("i-1"),
-            Some(SchemaValue::Integer(-42)),
-            text("MAIL"),
-            text("b"),
-            text("autumn"),
-            Some(SchemaValue::Integer(3)),
-            Some(SchemaValue::Integer(1_795_165_200_123)),
-            Some(SchemaValue::Integer(5)),
-            Some(SchemaValue::Other("a double")),
-            text("Asia/Singapore"),
-        ]
-    );
+    let [user, cost, at, until] = [-42, 3, 1_795_165_200_123, 5].map(|number| Some(SchemaValue::Integer(number)));
+    let [id, channel, tag, label, zone] = ["i-1", "MAIL", "b", "autumn", "Asia/Singapore"].map(word);
+    let price = Some(SchemaValue::Other("a double"));
+    assert_eq!(found, [id, user, channel, tag, label, cost, at, until, price, zone]);
 }
 
 #[test]
 fn the_indexes_name_the_message() {
     let plan = plan(SCHEMA).unwrap();
     let id = |value: &'static [u8]| plan.read(value).map(|found| found[IntentField::Id as usize].clone());
-    let found = Ok(Some(SchemaValue::Text("o".into())));
+    let found = Ok(word("o"));
     assert_eq!(id(&[0, 0x0a, 1, b'o']), found, "0: the first message");
     assert_eq!(id(&[2, 0, 0x0a, 1, b'o']), found, "the same, written out");
     assert_eq!(id(&[2, 2, 0x0a, 1, b'o']), found, "the second one");
@@ -95,13 +87,9 @@ fn the_last_of_several_values_counts_and_messages_are_merged() {
     let plan = plan(SCHEMA).unwrap();
     let value = [2, 2, 0x0a, 1, b'a', 0x12, 2, 0x18, 2, 0x0a, 1, b'b', 0x12, 2, 0x22, 0];
     let found = plan.read(&value).unwrap();
-    assert_eq!(found[IntentField::Id as usize], Some(SchemaValue::Text("b".into())));
+    assert_eq!(found[IntentField::Id as usize], word("b"));
     assert_eq!(found[IntentField::UserId as usize], Some(SchemaValue::Integer(1)));
-    assert_eq!(
-        found[IntentField::Timezone as usize],
-        Some(SchemaValue::Text("".into())),
-        "a wrapper without its value"
-    );
+    assert_eq!(found[IntentField::Timezone as usize], word(""), "a wrapper without its value");
 }
 
 #[test]
@@ -111,7 +99,7 @@ fn a_schema_may_import_others_and_may_be_a_descriptor_in_base64() {
     let value = [0, 0x12, 3, 0x0a, 1, b'u'];
     let importing = ProtobufPlan::new(&Place::root(&mapped()), &definition(text, &[("to.proto", to)])).unwrap();
     let user = |plan: &ProtobufPlan| plan.read(&value).unwrap()[IntentField::UserId as usize].clone();
-    assert_eq!(user(&importing), Some(SchemaValue::Text("u".into())));
+    assert_eq!(user(&importing), word("u"));
     let alone = plan(text).unwrap_err();
     assert!(alone.starts_with("is not a schema of Protobuf"), "{alone}");
 
@@ -120,7 +108,7 @@ fn a_schema_may_import_others_and_may_be_a_descriptor_in_base64() {
     let encoded = BASE64_STANDARD.encode(file.file_descriptor_proto().encode_to_vec());
     let by_descriptor =
         ProtobufPlan::new(&Place::root(&mapped()), &definition(text, &[("to.proto", &encoded)])).unwrap();
-    assert_eq!(user(&by_descriptor), Some(SchemaValue::Text("u".into())));
+    assert_eq!(user(&by_descriptor), word("u"));
 }
 
 #[test]

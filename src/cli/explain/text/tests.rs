@@ -164,13 +164,11 @@ fn decided(decision: &Decision, parts: &[&str]) {
 
 #[test]
 fn a_budget_that_denies_is_named_with_its_limit_and_when_it_frees() {
-    let why = Some("too little is left".to_owned());
-    let spent = LimitView { free_at: Some(at(HOUR_MS)), why, ..budget("spring", Some(0)) };
+    let (campaign, span) = (Some("may".to_owned()), LimitSpan::Per("day".to_owned()));
+    let spent = LimitView { campaign, span, ..budget("spring", Some(0)) };
+    let why = "reason budget: 50 of the 50 that budget spring allows for campaign may per day are used.";
     let until = "are used. This reason holds until 2026-11-20 18:00:01 (in 1h).";
-    let why = "reason budget: 50 of the 50 that budget spring allows in any 1h";
-    decided(&denied(vec![budget("other", Some(7)), spent.clone()], Some(at(HOUR_MS))), &[why, until, "in 1h"]);
-    let campaign = LimitView { campaign: Some("may".to_owned()), span: LimitSpan::Per("day".to_owned()), ..spent };
-    decided(&denied(vec![campaign], Some(at(HOUR_MS))), &["budget spring allows for campaign may per day are used."]);
+    decided(&denied(vec![budget("other", Some(7)), spent], Some(at(HOUR_MS))), &[why, until]);
 }
 
 #[test]

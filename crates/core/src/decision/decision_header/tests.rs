@@ -1,11 +1,9 @@
 use super::*;
 use crate::{
     decision::verdict::{CapSpan, Cause, Suppressed, Verdict},
+    deferral::DeferReason,
     intent::{decode::decode, fields::FieldMap},
 };
-
-const VALUE: &str = r#"{"id":"i","user_id":"u","channel":"push","category":"a \"b\"","cost":7}"#;
-const PLAIN: &str = r#"{"id":"i","user_id":"u"}"#;
 
 fn decision<'a>(verdict: Verdict<'a>, segment: Option<&'a str>) -> Decision<'a> {
     Decision { segment, ..Decision::sample(verdict) }
@@ -15,68 +13,7 @@ fn intent(value: &str) -> Intent<'_> {
     decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap()
 }
 
-fn approved(counts: Counts, segment: Option<&str>, value: &str, numbers: Option<ClassNumbers>) -> String {
-    write(&decision(Verdict::Approved(counts), segment), counts, &intent(value), numbers)
-}
-
 const VERSIONS: &str = r#""decided_at":"2026-11-20T09:00:00.000Z","policy_version":"2026-11-20.1","segments_version":"2026-11-20T00:00:00Z""#;
-
-#[test]
-fn the_header_is_what_the_contract_shows() {
-    let value = r#"{"id":"i","user_id":"u","channel":"push","category":"promo","campaign":"spring"}"#;
-    assert_eq!(
-        approved(Counts::Yes, Some("active"), value, Some((Kind(12), Campaign(345)))),
-        format!(
-            r#"{{"verdict":"approved","segment":"active",{VERSIONS},"class":["push","promo","spring"],"numbers":[12,345]}}"#
-        )
-    );
-}
-
-#[test]
-fn a_field_is_absent_instead_of_its_default() {
-    let plain = format!(r#"{{"verdict":"approved",{VERSIONS}"#);
-    assert_eq!(approved(Counts::Yes, None, PLAIN, Some(ClassNumbers::default())), format!("{plain}}}"));
-    assert_eq!(approved(Counts::No, None, PLAIN, None), format!(r#"{plain},"counts":false}}"#));
-    assert_eq!(approved(Counts::Later, None, PLAIN, None), format!(r#"{plain},"recorded":"later"}}"#));
-    assert_eq!(
-        approved(Counts::Yes, None, VALUE, Some((Kind(9), Campaign::NONE))),
-        format!(r#"{plain},"class":["push","a \"b\""],"numbers":[9,0],"cost":7}}"#)
-    );
-    let campaign = r#"{"id":"i","user_id":"u","campaign":"c"}"#;
-    assert_eq!(approved(Counts::Yes, None, campaign, None), format!(r#"{plain},"class":[null,null,"c"]}}"#));
-}
-
-#[test]
-fn in_shadow_mode_the_header_reports_the_suppression() {
-    let cap = DenyingCap { name: "daily", limit: 2, span: CapSpan::Window("24h"), used: 2 };
-    let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
-    let verdict = Verdict::ShadowSuppressed(Suppressed { cause: Cause::Cap(cap), eligible_at }, Counts::Yes);
-    assert_eq!(
-        write(&decision(verdict, Some("new")), Counts::Yes, &intent(PLAIN), None),
-        format!(
-            r#"{{"verdict":"shadow-suppressed","reason":"cap","segment":"new","cap":{{"name":"daily","limit":2,"window":"24h","used":2}},"eligible_at":"2026-11-21T08:00:00.000Z",{VERSIONS}}}"#
-        )
-    );
-}
-
-#[test]
-fn the_header_names_the_budgets_that_were_taken_from_and_in_shadow_mode_the_one_that_denied() {
-    let budgets = ["spring".into(), "a \"b\"".into()];
-    let plain = Decision { budgets: &budgets, ..decision(Verdict::Approved(Counts::Yes), None) };
-    assert_eq!(
-        write(&plain, Counts::Yes, &intent(PLAIN), None),
-        format!(r#"{{"verdict":"approved",{VERSIONS},"budgets":["spring","a \"b\""]}}"#)
-    );
-    let denying = DenyingBudget { name: "spring", limit: 1_000_000_000_000, used: 999_999_999_999 };
-    let suppressed = Suppressed { cause: Cause::Budget(denying), eligible_at: None };
-    let shadow = Decision { verdict: Verdict::ShadowSuppressed(suppressed, Counts::Yes), ..plain };
-    assert_eq!(
-        write(&shadow, Counts::Yes, &intent(PLAIN), None),
-        format!(
-            r#"{{"verdict":"shadow-suppressed","reason":"budget","budget":{{"name":"spring","limit":1000000000000,"used":999999999999}},{VERSIONS},"budgets":["spring","a \"b\""]}}"#
-        )
-    );
-}
 
 /// The same by serde, from the type that the schema is made of.
 fn by_serde(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, numbers: Option<ClassNumbers>) -> String {
@@ -108,12 +45,6 @@ fn by_serde(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, number
     serde_json::to_string(&shape).unwrap()
 }
 
-fn prop_assert_names(read: &[String], written: &[Arc<str>]) -> Result<(), proptest::test_runner::TestCaseError> {
-    let same = read.iter().map(String::as_str).eq(written.iter().map(|name| &**name));
-    proptest::prop_assert!(same, "{:?} is read as {:?}", written, read);
-    Ok(())
-}
-
 proptest::proptest! {
     #[test]
     fn a_header_is_what_serde_makes_of_its_type_and_is_read_back(
@@ -143,7 +74,7 @@ proptest::proptest! {
         };
         let numbers = numbers.map(|(kind, campaign)| (Kind(kind), Campaign(campaign)));
         let at = Time::default().plus(at);
-        let deferred = deferred.map(|(count, waited_ms)| Deferred { why: crate::deferral::DeferReason::QuietHours, count, waited_ms });
+        let deferred = deferred.map(|(count, waited_ms)| Deferred { why: DeferReason::QuietHours, count, waited_ms });
         let decision = Decision {
             decided_at: at, policy_version: &version, deferred, budgets: &budgets, ..decision(verdict, segment.as_deref())
         };
@@ -155,7 +86,8 @@ proptest::proptest! {
         proptest::prop_assert_eq!(read.numbers(), numbers.unwrap_or_default());
         proptest::prop_assert_eq!(read.segment.as_deref(), segment.as_deref());
         let class = names.map(|name| name.map(|name| table_name(&name).into_owned()));
-        prop_assert_names(read.budgets(), &budgets)?;
+        let same = read.budgets().iter().map(String::as_str).eq(budgets.iter().map(|name| &**name));
+        proptest::prop_assert!(same, "{:?} is read as {:?}", budgets, read.budgets());
         proptest::prop_assert_eq!(read.into_class(), class);
     }
 }
@@ -172,6 +104,7 @@ fn a_header_takes_no_more_than_it_says() {
     let budgets: Vec<Arc<str>> = (0..=u8::MAX).map(|_| Arc::from(name.as_str())).collect();
     let budgets_bytes = budgets.len() * (name.len() + 1);
     let budget = DenyingBudget { name: &name, limit: u64::MAX, used: u64::MAX };
+    let deferred = Deferred { why: DeferReason::QuietHours, count: u32::MAX, waited_ms: i64::MAX.cast_unsigned() };
     let every = [Counts::Yes, Counts::No, Counts::Later];
     for (counts, cause) in
         every.into_iter().flat_map(|counts| [(counts, Cause::Cap(cap)), (counts, Cause::Budget(budget))])
@@ -182,11 +115,7 @@ fn a_header_takes_no_more_than_it_says() {
             segment: Some(&name),
             policy_version: &name,
             segments_version: &name,
-            deferred: Some(Deferred {
-                why: crate::deferral::DeferReason::QuietHours,
-                count: u32::MAX,
-                waited_ms: i64::MAX.cast_unsigned(),
-            }),
+            deferred: Some(deferred),
             budgets: &budgets,
             ..decision(Verdict::Approved(counts), None)
         };

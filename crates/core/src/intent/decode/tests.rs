@@ -78,6 +78,8 @@ fn a_message_says_what_is_wrong_and_where_and_never_what_was_given() {
     for (value, message) in cases {
         assert_eq!(plain(value).unwrap_err().message, message, "{value}");
     }
+    let missing = structured(r#"{"id":"e","data":{}}"#).unwrap_err();
+    assert_eq!(missing.message, "user_id is required and absent: looked for at /data/user_id and /subject");
 }
 
 #[test]
@@ -109,47 +111,20 @@ fn the_fields_of_an_intent_are_read() {
 }
 
 #[test]
-fn what_is_absent_or_null_takes_its_default() {
-    for value in [
-        r#"{"id":"i","user_id":"u"}"#,
-        r#"{"id":"i","user_id":"u","channel":null,"category":null,"campaign":null,"cost":null,
-            "created_at":null,"expires_at":null,"not_before":null,"timezone":null}"#,
-    ] {
-        let intent = plain(value).unwrap();
-        assert_eq!(
-            (intent.cost, intent.channel, intent.category, intent.campaign, intent.timezone),
-            (1, None, None, None, None)
-        );
-        assert_eq!((intent.created_at, intent.expires_at, intent.not_before), (None, None, None));
-    }
-}
-
-#[test]
 fn times_before_1971_are_told_from_others() {
-    let is_early = |times: &str| plain(&format!(r#"{{"id":"i","user_id":"u"{times}}}"#)).unwrap().has_early_time();
-    for times in [
-        r#","expires_at":"0001-01-01T00:00:00Z""#,
-        r#","expires_at":1795165200"#,
-        r#","created_at":1795165200,"expires_at":1795165200000"#,
-        r#","not_before":0"#,
-        r#","not_before":"1970-12-31T23:59:59.999Z""#,
+    for (times, is_early) in [
+        (r#","expires_at":"0001-01-01T00:00:00Z""#, true),
+        (r#","expires_at":1795165200"#, true),
+        (r#","created_at":1795165200,"expires_at":1795165200000"#, true),
+        (r#","not_before":0"#, true),
+        (r#","not_before":"1970-12-31T23:59:59.999Z""#, true),
+        ("", false),
+        (r#","expires_at":null"#, false),
+        (r#","created_at":31536000000,"expires_at":"2026-11-20T09:00:00Z""#, false),
     ] {
-        assert!(is_early(times), "{times}");
+        let value = format!(r#"{{"id":"i","user_id":"u"{times}}}"#);
+        assert_eq!(plain(&value).unwrap().has_early_time(), is_early, "{times}");
     }
-    for times in ["", r#","expires_at":null"#, r#","created_at":31536000000,"expires_at":"2026-11-20T09:00:00Z""#] {
-        assert!(!is_early(times), "{times}");
-    }
-}
-
-#[test]
-fn a_number_and_its_text_are_the_same_user() {
-    for (user, canonical) in
-        [("42", "42"), (r#""42""#, "42"), ("18446744073709551615", "18446744073709551615"), ("0", "0")]
-    {
-        assert_eq!(plain(&format!(r#"{{"id":"i","user_id":{user}}}"#)).unwrap().user_id, canonical);
-    }
-    let letters = plain(r#"{"id":"\u0069\ud83d\ude00","user_id":"{u}\u0000\/é"}"#).unwrap();
-    assert_eq!((&*letters.id, &*letters.user_id), ("i😀", "{u}\0/é"));
 }
 
 /// A text is looked at in blocks: what ends a string, or may not stand in one, is found wherever it stands in one.
@@ -203,6 +178,8 @@ fn nothing_is_copied_that_has_no_escapes() {
     assert!(inside(&intent.id) && inside(&intent.user_id) && intent.channel.as_ref().is_some_and(inside));
     assert_eq!(intent.campaign, Some(Cow::Owned("ab".to_owned())));
     assert_eq!(intent.value().json().unwrap().as_ptr(), value.as_ptr());
+    let letters = plain(r#"{"id":"\u0069\ud83d\ude00","user_id":"{u}\u0000\/é"}"#).unwrap();
+    assert_eq!((&*letters.id, &*letters.user_id), ("i😀", "{u}\0/é"));
 }
 
 #[test]
@@ -223,19 +200,20 @@ fn mapped_fields_are_found_at_their_pointers() {
     assert_eq!((intent.cost, intent.channel.as_deref()), (2, Some("push")));
 
     let cases = [
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":{"1":{"id":"u"}}}"#, Ok("u")),
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":[{},{"id":7}]}"#, Err("wrong_type")),
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":[{}]}"#, Err("missing_field")),
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":{"01":{"id":"u"}}}"#, Err("missing_field")),
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":"none"}"#, Err("missing_field")),
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":1e400}"#, Err("missing_field")),
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":null}"#, Err("missing_field")),
-        (r#"{"meta":{},"meta":{"a/b":{"~id":"i"}},"recipients":[0,{"id":"u"}]}"#, Err("wrong_type")),
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":[0,{"id":"u","id":"u"}]}"#, Err("wrong_type")),
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":[0,{"id":"u",}]}"#, Err("not_json")),
-        (r#"{"meta":{"a/b":{"~id":"i"}},"recipients":[0,{"id":"u","\ud800":1}]}"#, Err("not_json")),
+        (r#"{"1":{"id":"u"}}"#, Ok("u")),
+        (r#"[{},{"id":7}]"#, Err("wrong_type")),
+        ("[{}]", Err("missing_field")),
+        (r#"{"01":{"id":"u"}}"#, Err("missing_field")),
+        (r#""none""#, Err("missing_field")),
+        ("1e400", Err("missing_field")),
+        ("null", Err("missing_field")),
+        (r#"[0,{"id":"u"}],"meta":{}"#, Err("wrong_type")),
+        (r#"[0,{"id":"u","id":"u"}]"#, Err("wrong_type")),
+        (r#"[0,{"id":"u",}]"#, Err("not_json")),
+        (r#"[0,{"id":"u","\ud800":1}]"#, Err("not_json")),
     ];
-    for (value, expected) in cases {
+    for (recipients, expected) in cases {
+        let value = format!(r#"{{"meta":{{"a/b":{{"~id":"i"}}}},"recipients":{recipients}}}"#);
         let found = decode(Some(value.as_bytes()), [], &map);
         let found = found.map(|intent| intent.user_id.into_owned()).map_err(|letter| letter.reason.as_str());
         // A user that is a number is also the campaign here, which no number is.
@@ -246,23 +224,6 @@ fn mapped_fields_are_found_at_their_pointers() {
     assert_eq!(letter.reason, DeadLetterReason::MissingField, "01 is no element's number");
     let missing = decode(Some(br#"{"meta":{"a/b":{"~id":"i"}}}"#), [], &map).unwrap_err();
     assert_eq!(missing.message, "user_id is required and absent: looked for at /recipients/1/id and header ce_subject");
-}
-
-#[test]
-fn the_data_of_an_event_comes_before_its_attributes() {
-    let both = r#"{"specversion":"1.0","id":"e","subject":"s","time":"2026-11-20T09:00:00Z","channel":"ignored",
-        "data":{"id":"i","user_id":7,"created_at":0,"channel":"push","data":{"id":"x"}}}"#;
-    let intent = structured(both).unwrap();
-    assert_eq!((&*intent.id, &*intent.user_id, intent.channel.as_deref()), ("i", "7", Some("push")));
-    assert_eq!((intent.created_at, intent.value().json()), (Time::from_millis(0), Some(both)));
-
-    let neither = r#"{"specversion":"1.0","id":"e","subject":"s","time":"2026-11-20T09:00:00Z","data":{"id":null}}"#;
-    let intent = structured(neither).unwrap();
-    assert_eq!((&*intent.id, &*intent.user_id), ("e", "s"));
-    assert_eq!(intent.created_at, Time::from_millis(1_795_165_200_000));
-
-    let missing = structured(r#"{"id":"e","data":{}}"#).unwrap_err();
-    assert_eq!(missing.message, "user_id is required and absent: looked for at /data/user_id and /subject");
 }
 
 #[test]
@@ -280,6 +241,10 @@ fn the_headers_of_an_event_stand_in_for_what_its_data_lacks() {
     assert_eq!(intent.created_at, Time::from_millis(1_795_165_200_000));
     let intent = read(r#"{"id":"i","user_id":7,"created_at":0}"#);
     assert_eq!((&*intent.id, &*intent.user_id, intent.created_at), ("i", "7", Time::from_millis(0)));
+    let given: &[HostileHeader] =
+        &[(b"content-type", Some(b"application/cloudevents+json")), (b"ce_subject", Some(b"s"))];
+    let letter = decode(Some(br#"{"id":"e"}"#), headers(given), &FieldMap::default()).unwrap_err();
+    assert_eq!(letter.reason, DeadLetterReason::MissingField, "a structured event is read by its value alone");
 }
 
 #[test]
@@ -317,12 +282,4 @@ fn what_looks_like_an_event_and_has_no_content_type_is_no_event() {
     assert_eq!(letter.reason, DeadLetterReason::MissingField);
     assert!(letter.message.starts_with("user_id is required and absent: looked for at /user_id"), "{}", letter.message);
     assert_eq!(structured(value).unwrap().id_hash, IdHash::of_event("/s", "1"));
-}
-
-#[test]
-fn a_structured_event_is_read_by_its_value_alone() {
-    let given: &[HostileHeader] =
-        &[(b"content-type", Some(b"application/cloudevents+json")), (b"ce_subject", Some(b"s"))];
-    let letter = decode(Some(br#"{"id":"e"}"#), headers(given), &FieldMap::default()).unwrap_err();
-    assert_eq!(letter.reason, DeadLetterReason::MissingField);
 }
