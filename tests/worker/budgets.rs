@@ -6,18 +6,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{SLOW_INTERVAL, redis::RedisServer, wait_until, wait_until_every, worker::Worker};
-use weir_core::ports::Clock as _;
-use weir_worker::clock::SystemClock;
+use testkit::{wait_until, worker::Worker};
 
-use crate::{
-    deferral::Lapse,
-    support::{
-        DEADLINE, Decision, Scene, approval,
-        http::{get_json, metric, wait_ready, wait_whole},
-        outcome::{intent, time_ms, zone_of_noon},
-        stop, unlimited,
-    },
+use crate::support::{
+    DEADLINE, Decision, Scene, approval,
+    http::{metric, wait_ready},
+    outcome::{time_ms, zone_of_noon},
+    unlimited,
 };
 
 fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
@@ -128,177 +123,6 @@ fn no_rolling_window_holds_more_than_the_limit_and_full_ones_hold_nearly_all_of_
     let (fullest, approved) = roll("budget-full", 20, LIMIT, 150);
     assert!(fullest <= LIMIT, "{fullest} in one window");
     assert!(approved >= 2 * LIMIT * 97 / 100, "{approved} in two windows");
-}
-
-#[test]
-fn the_tokens_of_intents_that_caps_deny_are_spent_by_others_also_of_the_same_batch() {
-    const LIMIT: usize = 1_500;
-    let policy = format!(
-        "version = \"1\"\n[default]\ncaps = [{{ name = \"daily\", limit = 1, window = \"24h\" }}]\n\
-         [[budgets]]\nname = \"day\"\nchannel = \"push\"\nlimit = 5_000\nwindow = \"1d\"\n\
-         [[budgets]]\nname = \"all\"\nchannel = \"email\"\nlimit = {LIMIT}\ntotal = true\nbest_effort = true\n"
-    );
-    let scene = Scene::new("budget-denied", 2, &policy);
-    let mut random = fastrand::Rng::with_seed(1);
-    let email =
-        |number| intent(&format!("email {number}"), 40_000 + random.usize(..2_100), json!({"channel": "email"}));
-    // Each user twice, one right behind the other.
-    let pair = |number: usize| {
-        let one = |which| intent(&format!("push {which} {number}"), 10_000 + number, json!({"channel": "push"}));
-        ["first", "second"].map(one)
-    };
-    // All are there when the worker begins, so that a batch has many.
-    scene.publish((0..4_000).map(email).chain((0..10_000).flat_map(pair)));
-    scene.drain(&mut scene.worker("only"));
-
-    let decisions = scene.decisions();
-    let emails = reasons(&decisions, "email");
-    assert!((LIMIT - 20..=LIMIT).contains(&emails["approved"]), "{emails:?}");
-    let pushes = reasons(&decisions, "push");
-    assert!((4_950..=5_000).contains(&pushes["approved"]), "{pushes:?}");
-    assert!(pushes["cap"] >= 4_000, "many were denied by the cap: {pushes:?}");
-}
-
-pub(super) fn histories(redis: &RedisServer, scene: &Scene) -> usize {
-    let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:[0-9]*", scene.name)]).unwrap();
-    let fields = |key: &String| redis.query::<Vec<Vec<u8>>>(&["HKEYS", key]).unwrap();
-    // One without a name is the mark of a sweep.
-    keys.iter().flat_map(fields).filter(|field| !field.is_empty()).count()
-}
-
-/// The key of the budget `all`.
-pub(super) fn budget_key(redis: &RedisServer, scene: &Scene) -> String {
-    let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:b3:all", scene.name)]).unwrap();
-    assert_eq!(keys.len(), 1, "{keys:?}");
-    keys[0].clone()
-}
-
-/// How many are approved, and how much of the budget `all` is used.
-fn spent(redis: &RedisServer, scene: &Scene) -> (usize, usize) {
-    let approved = scene.approved("");
-    (approved, redis.query(&["HGET", &budget_key(redis, scene), "t"]).unwrap())
-}
-
-#[test]
-fn what_a_spent_budget_defers_is_approved_once_it_frees() {
-    const WINDOW_MS: i64 = 600_000;
-    let budgets = "[defer]\nmax = \"2h\"\n[[budgets]]\nname = \"rate\"\nlimit = 100\nwindow = \"10m\"\nbest_effort = true\n\
-                   when_spent = \"defer\"\n";
-    let mut lapse = Lapse::begin("budget-defer", 1, &unlimited(1, budgets), "2026-11-20T09:30:00Z");
-    let mut worker = lapse.worker("first");
-    publish(&lapse.scene, "offered", 150, &json!({}));
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "50 are deferred", || lapse.waiting() == 50);
-    let decided = lapse.wait_decided(&mut worker, 100);
-    assert!(decided.len() == 100 && decided.values().all(|reason| reason == "approved"), "{decided:?}");
-    // Another worker does not have to wait until this one asks again.
-    stop(&mut worker);
-    lapse.move_to("2026-11-20T09:50:00Z");
-    let mut worker = lapse.worker("second");
-    let decided = lapse.wait_decided(&mut worker, 150);
-    assert!(decided.values().all(|reason| reason == "approved"), "{decided:?}");
-    let fullest = fullest_window(&lapse.scene.decisions(), WINDOW_MS);
-    assert!(fullest <= 100, "{fullest} in one window");
-}
-
-#[test]
-fn while_the_ledger_is_unavailable_a_budget_suppresses_what_it_has_no_tokens_for_if_the_policy_says_so() {
-    let budgets = "[[budgets]]\nname = \"email\"\nchannel = \"email\"\nlimit = 1_000_000\nwindow = \"5m\"\n\
-                   on_unavailable = \"suppress\"\n\
-                   [[on_unavailable]]\nchannel = \"email\"\naction = \"suppress\"\n";
-    let (mut redis, mut scene) = Scene::with_redis("budget-away", 1, &unlimited(1, budgets));
-    scene.set("WEIR__REDIS__TIMEOUT", "1s");
-    scene.set("WEIR__REDIS__UNAVAILABLE_AFTER", "5s");
-    let mut worker = scene.ready("only");
-    let email = json!({"channel": "email"});
-    publish(&scene, "before", 10, &email);
-    scene.drain(&mut worker);
-    // Intents that find a token would wait for their users' histories.
-    let leased = || get_json(&worker, "/v1/budgets")["budgets"][0]["leased"].clone();
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "the lease has ended", || leased() == 0);
-    redis.freeze();
-    publish(&scene, "meanwhile", 1_500, &email);
-    scene.drain(&mut worker);
-    assert_eq!(reasons(&scene.decisions(), "meanwhile"), [("unavailable", 1_500)].into());
-    redis.thaw();
-    wait_whole(&worker);
-    // The ledger is asked again after a pause of its own.
-    let mut probes = 0;
-    wait_until(DEADLINE, "an email is approved again", || {
-        probes += 1;
-        publish(&scene, &format!("probe-{probes}"), 1, &email);
-        scene.drain(&mut worker);
-        reasons(&scene.decisions(), "probe").contains_key("approved")
-    });
-    publish(&scene, "after", 10, &email);
-    scene.drain(&mut worker);
-    let decisions = scene.decisions();
-    assert_eq!(["before", "after"].map(|name| reasons(&decisions, name)["approved"]), [10, 10]);
-}
-
-#[test]
-fn a_worker_that_is_stopped_gives_back_what_it_has_not_spent() {
-    let budgets = "[[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
-    let (redis, scene) = Scene::with_redis("budget-stop", 2, &unlimited(1, budgets));
-    let mut worker = scene.ready("only");
-    publish(&scene, "offered", 40_000, &json!({}));
-    wait_until(DEADLINE, "it is at work", || scene.done() >= 2_000);
-    stop(&mut worker);
-    let (approved, used) = spent(&redis, &scene);
-    assert_eq!(used, approved, "what was not approved was not spent: {}", worker.log());
-}
-
-/// A bypass that does not count is in no history: decided again, it takes tokens again, so those of before have to go back.
-#[test]
-fn batches_that_a_change_of_the_group_takes_away_pay_once_though_no_history_has_their_intents() {
-    const WAVE: usize = 15_000;
-    let rules = "[[bypass]]\nchannel = \"push\"\ncounts = false\n\
-                 [[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
-    let (redis, scene) = Scene::with_redis("budget-moves", 6, &unlimited(1, rules));
-    let mut first = scene.ready("first");
-    let waves = ["second", "third"];
-    for name in waves {
-        let mut other = scene.worker(name);
-        // Its partitions move while there is work.
-        publish(&scene, name, WAVE, &json!({"channel": "push"}));
-        wait_ready(&other);
-        stop(&mut other);
-    }
-    scene.drain(&mut first);
-    stop(&mut first);
-    assert_eq!(histories(&redis, &scene), 0, "nothing is recorded");
-    assert_eq!(spent(&redis, &scene), (waves.len() * WAVE, waves.len() * WAVE), "{}", first.log());
-}
-
-#[test]
-#[ignore = "bounds real time: cargo xtask ci --extent everything"]
-fn a_lower_limit_holds_once_the_policy_is_read_again() {
-    // The file is read within a little more than a second.
-    const REFRESH_MS: i64 = 5_000;
-    let budget = |limit: usize| format!("[[budgets]]\nname = \"all\"\nlimit = {limit}\nwindow = \"1h\"\n");
-    let scene = Scene::new("budget-lower", 2, &unlimited(1, &budget(1_000_000)));
-    let workers: Vec<Worker> = ["a", "b"].into_iter().map(|name| scene.worker(name)).collect();
-    workers.iter().for_each(wait_ready);
-    let began = Instant::now();
-    let mut lowered_ms = i64::MAX;
-    for wave in 0..150_u32 {
-        publish(&scene, &format!("wave-{wave}"), 50, &json!({}));
-        if wave == 50 {
-            scene.write_policy(&unlimited(2, &budget(100)));
-            lowered_ms = SystemClock.now().millis();
-        }
-        let next = began + Duration::from_millis(100) * (wave + 1);
-        wait_until(DEADLINE, "a tenth of a second is over", || Instant::now() >= next);
-    }
-    scene.wait_until_drained();
-    let decisions = scene.decisions();
-    let approved = decisions.values().filter(|decision| decision.approved());
-    let (before, after): (Vec<i64>, Vec<i64>) =
-        approved.map(|decision| decision.at_ms).partition(|at_ms| *at_ms <= lowered_ms);
-    assert!(before.len() > 1_000, "{} were approved before", before.len());
-    let last = after.iter().max().map(|at_ms| at_ms - lowered_ms);
-    assert!(last.is_none_or(|late| late <= REFRESH_MS), "approved {last:?} ms after the limit was lowered");
-    let is_denied = |decision: &&Decision| !decision.approved() && decision.at_ms > lowered_ms + REFRESH_MS;
-    assert!(decisions.values().filter(is_denied).count() > 100, "there was load");
 }
 
 #[test]

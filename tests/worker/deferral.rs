@@ -1,9 +1,9 @@
 //! The promise: an intent that may be sent later comes back by itself, once, when it is due and no sooner, and is decided then.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::support::{
-    DEADLINE, RINGS, Scene, header,
+    DEADLINE, RINGS, Scene,
     http::{get, metric, send, wait_ready},
     outcome::{OutcomeKind, case, intent},
     stop,
@@ -29,25 +29,27 @@ pub(super) struct Lapse {
     _redis: RedisServer,
     pub(super) clock: ProcessClock,
     pub(super) scene: Scene,
-    /// By how much the clock is ahead of the true one, in seconds.
-    ahead_s: i64,
     /// By case, what has become of intents so far.
     pub(super) expected: BTreeMap<String, String>,
 }
 
+/// By how much a clock that shows this is ahead of the true one, in seconds.
+fn ahead_s(at: &str) -> i64 {
+    (ms(at) - SystemClock.now().millis()) / 1000
+}
+
 /// The time of a clock text such as `2026-11-20T21:30:00Z`, in milliseconds.
-pub(super) fn ms(text: &str) -> i64 {
+fn ms(text: &str) -> i64 {
     text.parse::<Timestamp>().unwrap().as_millisecond()
 }
 
 impl Lapse {
     pub(super) fn begin(name: &str, shares: i32, policy: &str, at: &str) -> Self {
-        let ahead_s = (ms(at) - SystemClock.now().millis()) / 1000;
-        let clock = ProcessClock::ahead(ahead_s).unwrap();
+        let clock = ProcessClock::ahead(ahead_s(at)).unwrap();
         let redis = RedisServer::start_by(&clock).unwrap();
         let mut scene = Scene::on_redis(vec![redis.url()], name, 2, policy);
         scene.defer(shares);
-        Self { _redis: redis, clock, scene, ahead_s, expected: BTreeMap::new() }
+        Self { _redis: redis, clock, scene, expected: BTreeMap::new() }
     }
 
     pub(super) fn worker(&self, instance: &str) -> Worker {
@@ -60,18 +62,8 @@ impl Lapse {
         worker
     }
 
-    /// By how much the moved clock is ahead of the true one, in milliseconds.
-    pub(super) fn ahead_ms(&self) -> i64 {
-        self.ahead_s * 1000
-    }
-
-    fn now_ms(&self) -> i64 {
-        SystemClock.now().millis() + self.ahead_s * 1000
-    }
-
     pub(super) fn move_to(&mut self, at: &str) {
-        self.ahead_s += (ms(at) - self.now_ms()) / 1000;
-        self.clock.set(self.ahead_s).unwrap();
+        self.clock.set(ahead_s(at)).unwrap();
     }
 
     /// Waits until so many intents are decided, and gives what became of each: `approved`, or the reason.
@@ -97,10 +89,6 @@ impl Lapse {
     /// How many records wait in the wheel whose topics begin so.
     pub(super) fn waiting_at(&self, prefix: &str) -> i64 {
         RINGS.into_iter().map(|(ring, _)| self.waiting_on(&format!("{prefix}-{ring}"))).sum()
-    }
-
-    fn waiting_in(&self, ring: &str) -> i64 {
-        self.waiting_on(&self.scene.topic(&format!("deferred-{ring}")))
     }
 
     /// How many records wait in a topic of a wheel.
@@ -186,7 +174,7 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
         ],
     );
     wait_until_every(SLOW_INTERVAL, DEADLINE, "eight are deferred", || lapse.waiting() == 8);
-    assert_eq!(lapse.waiting_in("minutes"), 3, "what is due within the hour");
+    assert_eq!(lapse.waiting_on(&lapse.scene.topic("deferred-minutes")), 3, "what is due within the hour");
     // The same id again, and not deferred: the later of the two is the duplicate.
     lapse.scene.publish([case("second of two", Record::new("u-two", r#"{"id": "first of two", "user_id": "u-two"}"#))]);
     lapse.decides(&mut worker, &[("second of two", "approved")]);
@@ -231,99 +219,6 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
     assert_eq!(metric(&worker, "weir_deferred_total", "why=\"quiet_hours\""), Some(1.0));
     let (status, text) = get(&worker, "/metrics");
     assert!(status == 200 && text.contains("weir_deferred_late_seconds_count 9"), "{text}");
-}
-
-#[test]
-fn a_wheel_that_was_off_for_three_days_is_emptied_oldest_first_and_keeps_each_users_order() {
-    const USERS: usize = 40;
-    let mut lapse = Lapse::begin("three-days", 2, PLAIN, "2026-11-20T09:30:00Z");
-    let mut worker = lapse.worker("only");
-    // Due in this hour, in the next ones, and the next day; several of a user in each minute.
-    let dues = ["09:40", "09:50", "10:10", "12:00", "12:01", "20:00"];
-    let mut names = Vec::new();
-    for (place, due) in dues.iter().enumerate() {
-        for number in 0..3 {
-            names.extend((0..USERS).map(|user| (format!("{place} {user} {number}"), format!("u{user}"), *due)));
-        }
-    }
-    lapse.scene.publish(
-        names
-            .iter()
-            .map(|(name, user, due)| intent(name, user, json!({"not_before": format!("2026-11-20T{due}:00Z")}))),
-    );
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == names.len() as i64);
-    worker.kill();
-    lapse.move_to("2026-11-23T09:30:00Z");
-    let mut worker = lapse.worker("only");
-    let found = lapse.wait_decided(&mut worker, names.len());
-    assert!(found.values().all(|reason| reason == "approved"), "{found:?}");
-
-    let mut decided: Vec<(i64, i64, String)> = Vec::new();
-    for (name, decision) in lapse.scene.every_decision() {
-        decided.push((decision.at_ms, decision.record.offset, name));
-    }
-    // Within the minutes of before the outage, the oldest first.
-    let at =
-        |place: &'static str| decided.iter().filter(move |(_, _, name)| name.starts_with(place)).map(|(at, ..)| *at);
-    assert!(at("0").max() <= at("1").min(), "the bucket of 09:40 is emptied before that of 09:50");
-    // A user's intents with one due time are in their order: they have one key, and so one partition.
-    for place in 0..dues.len() {
-        for user in 0..USERS {
-            let prefix = format!("{place} {user} ");
-            let mut of: Vec<_> = decided.iter().filter(|(_, _, name)| name.starts_with(&prefix)).collect();
-            of.sort_by_key(|(_, offset, _)| *offset);
-            let order: Vec<&str> = of.iter().map(|(_, _, name)| &name[prefix.len()..]).collect();
-            assert_eq!(order, ["0", "1", "2"], "{prefix}");
-        }
-    }
-    wait_ready(&worker);
-    assert_eq!(lapse.waiting(), 0);
-}
-
-#[test]
-fn quiet_hours_end_by_the_users_clock_across_a_change_to_summer_time_and_their_end_is_spread_over_minutes() {
-    const COUNT: usize = 60;
-    let policy = |version: u32, more: &str| {
-        let quiet = format!("[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\"\naction = \"defer\"\n{more}");
-        format!("timezone = \"UTC\"\n{}{quiet}", PLAIN.replace("\"1\"", &format!("\"{version}\"")))
-    };
-    // In the night to 2026-03-29 clocks go from 02:00 to 03:00 in Berlin; in New York they have before.
-    let mut lapse = Lapse::begin("summer-time", 1, &policy(1, ""), "2026-03-28T22:30:00Z");
-    let mut worker = lapse.worker("only");
-    let of = |name: &str, zone: &str| intent(name, name, json!({"timezone": zone}));
-    lapse.scene.publish([of("berlin", "Europe/Berlin"), of("utc", "UTC"), of("new york", "America/New_York")]);
-    lapse.decides(&mut worker, &[("new york", "approved")]);
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "two are deferred", || lapse.waiting() == 2);
-    // 08:00 in Berlin is 06:00 UTC now, and was 07:00 the day before.
-    lapse.move_to("2026-03-29T05:58:30Z");
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "the one of six o'clock is moved into its minute", || {
-        lapse.waiting_in("minutes") == 1
-    });
-    assert_eq!(lapse.scene.reasons(), lapse.expected);
-    lapse.move_to("2026-03-29T06:00:01Z");
-    lapse.decides(&mut worker, &[("berlin", "approved")]);
-    lapse.move_to("2026-03-29T08:00:01Z");
-    lapse.decides(&mut worker, &[("utc", "approved")]);
-
-    lapse.scene.change_policy(&worker, "2", &policy(2, "spread = \"30m\"\n"));
-    lapse.move_to("2026-03-29T22:30:00Z");
-    lapse.scene.publish((0..COUNT).map(|user| intent(&user.to_string(), user, json!({}))));
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == COUNT as i64);
-    let deferred = lapse.scene.kafka.read_committed(&lapse.scene.topic("deferred-hours")).unwrap();
-    let is_spread = |record: &&Consumed| !lapse.expected.contains_key(&header(record, "case").unwrap());
-    let due_ms = |record: &Consumed| header(record, "weir-due").unwrap().parse::<i64>().unwrap();
-    let due: Vec<i64> = deferred.iter().filter(is_spread).map(due_ms).collect();
-    let (from_ms, to_ms) = (ms("2026-03-30T08:00:00Z"), ms("2026-03-30T08:30:00Z"));
-    assert!(due.iter().all(|due| (from_ms..=to_ms).contains(due)), "{due:?}");
-    let minutes = due.iter().collect::<BTreeSet<_>>().len();
-    assert!(minutes >= 20, "60 users are spread over 30 minutes, not {minutes}");
-    let half_ms = ms("2026-03-30T08:15:00Z");
-    let early = lapse.expected.len() + due.iter().filter(|due| **due <= half_ms).count();
-    lapse.move_to("2026-03-30T08:15:01Z");
-    assert_eq!(lapse.wait_decided(&mut worker, early).len(), early, "those of the first half");
-    lapse.move_to("2026-03-30T08:30:01Z");
-    let found = lapse.wait_decided(&mut worker, lapse.expected.len() + COUNT);
-    assert!(found.values().all(|reason| reason == "approved"), "{found:?}");
 }
 
 /// 64 MB wait, and a process that waits for them has nothing of them in its memory.

@@ -1,19 +1,13 @@
 //! The promises of routes: no more is approved than delivery takes, what waits takes turns, and every intent has one record.
 
 mod aborted;
-mod ages;
-mod cost;
-mod crashes;
 mod early;
-mod edits;
 mod lanes;
 mod outage;
 mod overdue;
 mod pace;
 mod removed;
 mod sizes;
-mod starts;
-mod stuck;
 mod topics;
 mod turns;
 
@@ -103,17 +97,6 @@ impl Post {
         Delivery::by_record(&self.scene.kafka, &self.group, &self.scene.topic("approved"), per_s).unwrap()
     }
 
-    /// A consumer that never passes the second record of a partition.
-    fn delivery_of_all_but(&self, per_s: u32, partition: i32) -> Delivery {
-        let topic = self.scene.topic("approved");
-        Delivery::of_all_but(&self.scene.kafka, &self.group, &topic, per_s, partition).unwrap()
-    }
-
-    /// A consumer that takes what comes from now on.
-    fn delivery_from_its_end(&self, per_s: u32) -> Delivery {
-        Delivery::from_its_end(&self.scene.kafka, &self.group, &self.scene.topic("approved"), per_s).unwrap()
-    }
-
     /// Offsets of the approved topic that the group has not committed.
     fn lag(&self) -> i64 {
         let topic = self.scene.topic("approved");
@@ -186,21 +169,9 @@ fn waits(worker: &Worker) -> u64 {
     route(worker)["waiting"].as_u64().unwrap_or(0)
 }
 
-/// Times of this process beside those of Kafka's records.
-#[derive(Clone, Copy)]
-struct Times {
-    base: Instant,
-    base_ms: i64,
-}
-
-impl Times {
-    fn begin() -> Self {
-        Self { base: Instant::now(), base_ms: SystemClock.now().millis() }
-    }
-
-    fn ms(self, at: Instant) -> i64 {
-        self.base_ms + i64::try_from(at.duration_since(self.base).as_millis()).unwrap()
-    }
+/// A moment of this process as a time of Kafka's records.
+fn ms(at: Instant) -> i64 {
+    SystemClock.now().millis() - i64::try_from(at.elapsed().as_millis()).unwrap()
 }
 
 /// When each record was produced by weir's Kafka client, which is before it was committed; ascending.

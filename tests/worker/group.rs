@@ -20,9 +20,13 @@ use testkit::{
 use weir::cli::assemble;
 use weir_core::{
     batch::record::Records,
+    deferral::wheel::Ring,
     ports::{GroupEvent, Source, SourceError},
 };
-use weir_kafka::{client::KafkaOptions, source::KafkaSource};
+use weir_kafka::{
+    client::{KafkaOptions, WheelTopics},
+    source::KafkaSource,
+};
 
 const PARTITIONS: i32 = 4;
 
@@ -60,6 +64,22 @@ fn until_events(members: [&mut KafkaSource; 2], wanted: [GroupEvent; 2]) {
     let [one, two] = members;
     while [poll(one).0, poll(two).0] != wanted.map(Some) {
         assert!(start.elapsed() < DEADLINE, "{wanted:?} are not there in time");
+    }
+}
+
+/// Polls two members, and takes up what they are given, until this is so of how many partitions they have.
+fn until_they_have(members: [&mut KafkaSource; 2], is_so: impl Fn([usize; 2]) -> bool) {
+    let start = Instant::now();
+    let [one, two] = members;
+    while !is_so([one.partitions(), two.partitions()]) {
+        for member in [&mut *one, &mut *two] {
+            if poll(member).0.is_some()
+                && let Err(SourceError::Fatal(reason)) = block_on(member.settle())
+            {
+                panic!("{reason}");
+            }
+        }
+        assert!(start.elapsed() < DEADLINE, "{} and {} partitions", one.partitions(), two.partitions());
     }
 }
 
@@ -187,17 +207,7 @@ fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
     });
     assert!(!matches!(settled, Err(SourceError::Fatal(_))), "{settled:?}");
 
-    let start = Instant::now();
-    while late.partitions() + other.partitions() != PARTITIONS as usize + 1 {
-        for member in [&mut late, &mut other] {
-            if poll(member).0.is_some()
-                && let Err(SourceError::Fatal(reason)) = block_on(member.settle())
-            {
-                panic!("{reason}");
-            }
-        }
-        assert!(start.elapsed() < DEADLINE, "not all partitions are read: {}", late.partitions());
-    }
+    until_they_have([&mut late, &mut other], |[late, other]| late + other == PARTITIONS as usize + 1);
     let all: BTreeSet<i32> = (0..=PARTITIONS).collect();
     scene.publish(all.iter().map(|partition| Record::new("user", "{}").partition(*partition)));
     let (mut read, start) = (BTreeSet::new(), Instant::now());
@@ -206,5 +216,18 @@ fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
             read.extend(poll(member).1);
         }
         assert!(start.elapsed() < DEADLINE, "partitions that nobody reads: only {read:?} were read");
+    }
+}
+
+#[test]
+fn the_two_shares_of_each_bucket_go_to_two_lanes() {
+    let scene = Scene::new("shares", 1, POLICY);
+    let wheel = WheelTopics::of(&scene.create_wheel("deferred", 2));
+    let options = options(&scene).for_ring(&wheel, Ring::Minutes);
+    let [mut one, mut other] = [0, 1].map(|_| KafkaSource::join(&options).unwrap());
+    until_they_have([&mut one, &mut other], |found| found == [120; 2]);
+    for member in [one, other] {
+        let shares: BTreeSet<i32> = member.starts().iter().map(|start| start.partition % 2).collect();
+        assert_eq!(shares.len(), 1, "a lane has both shares of a minute: {:?}", member.starts());
     }
 }

@@ -7,7 +7,6 @@ use crate::{
 use testkit::{
     kafka::{Consumed, Record},
     wait_until,
-    worker::Worker,
 };
 
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n";
@@ -234,28 +233,10 @@ fn bombs_of_one_partition_do_not_keep_the_others_from_being_read() {
 
 #[test]
 fn a_batch_that_takes_longer_than_a_transaction_may_is_committed_once_in_parts() {
-    // What follows is the same at any rate.
-    behind_a_slow_broker("slow-broker", |scene, worker| {
-        wait_until(DEADLINE, "the batch is halved", || is_too_slow(worker));
-        scene.kafka.throttle_producers(&scene.name, 50_000_000).unwrap();
-    });
-}
-
-#[test]
-#[ignore = "takes 2 minutes: cargo xtask ci --extent everything"]
-fn behind_a_broker_that_takes_half_a_megabyte_a_second_every_batch_is_committed_once() {
-    behind_a_slow_broker("slow-to-the-end", |_, _| ());
-}
-
-fn is_too_slow(worker: &Worker) -> bool {
-    worker.log().contains("the brokers are too slow for the batch")
-}
-
-fn behind_a_slow_broker(name: &str, meanwhile: impl FnOnce(&Scene, &Worker)) {
     /// 800 intents of 20 kB: 32 s of what the quota lets through, of which it grants some 11 s at once. A batch of all of them takes
     /// longer than a transaction may.
     const INTENTS: usize = 800;
-    let scene = Scene::new(name, 2, POLICY);
+    let scene = Scene::new("slow-broker", 2, POLICY);
     scene.kafka.throttle_producers(&scene.name, 500_000).unwrap();
     scene.publish((0..INTENTS).map(|number| {
         let user = 10_000 + number;
@@ -265,8 +246,10 @@ fn behind_a_slow_broker(name: &str, meanwhile: impl FnOnce(&Scene, &Worker)) {
     let (interval, batch) = (("WEIR__WORKER__COMMIT_INTERVAL", "10s"), INTENTS.to_string());
     let client = ("WEIR__KAFKA__PROPERTIES__CLIENT_ID", scene.name.as_str());
     let mut worker = scene.worker_with("only", &[client, interval, ("WEIR__WORKER__BATCH", &batch)]);
-    meanwhile(&scene, &worker);
+    let is_too_slow = || worker.log().contains("the brokers are too slow for the batch");
+    wait_until(DEADLINE, "the batch is halved", is_too_slow);
+    // What follows is the same at any rate.
+    scene.kafka.throttle_producers(&scene.name, 50_000_000).unwrap();
     scene.drain(&mut worker);
-    assert!(is_too_slow(&worker), "the quota holds nothing up");
     assert_eq!(approved(&scene).len(), INTENTS);
 }

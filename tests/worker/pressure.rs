@@ -8,13 +8,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{redis::RedisServer, wait_until, worker::Worker};
+use testkit::{wait_until, worker::Worker};
 
 use crate::support::{
     DEADLINE, Decision, Scene,
     http::{metric, wait_degraded, wait_ready, wait_whole},
     outcome::intent,
-    stop,
+    stop, unlimited,
 };
 
 const MOST: usize = 2_500;
@@ -22,10 +22,8 @@ const MOST: usize = 2_500;
 const USERS: usize = 5 * MOST;
 
 /// A policy whose caps deny nothing, with pressure on push.
-fn policy(most: usize, more: &str) -> String {
-    format!(
-        "version = \"1\"\n[default]\ncaps = \"unlimited\"\n[pressure]\nmax_active_users = {most}\nchannel = [\"push\"]\n{more}"
-    )
+fn policy(most: usize) -> String {
+    unlimited(1, &format!("[pressure]\nmax_active_users = {most}\nchannel = [\"push\"]\nwindow = \"1h\"\n"))
 }
 
 fn push() -> Value {
@@ -55,12 +53,6 @@ fn active(worker: &Worker) -> f64 {
     metric(worker, "weir_pressure_active_users", "").unwrap_or(0.0)
 }
 
-fn agree(workers: &[Worker]) -> bool {
-    let all: Vec<f64> = workers.iter().map(active).collect();
-    let (least, most) = all.iter().fold((f64::MAX, 0.0_f64), |(least, most), one| (least.min(*one), most.max(*one)));
-    most > 0.0 && most - least <= most / 100.0
-}
-
 fn workers<const N: usize>(scene: &Scene, names: [&str; N]) -> [Worker; N] {
     let workers = names.map(|name| scene.worker(name));
     workers.iter().for_each(wait_ready);
@@ -68,10 +60,10 @@ fn workers<const N: usize>(scene: &Scene, names: [&str; N]) -> [Worker; N] {
 }
 
 /// Publishes waves of users, all of them again and again, until the instances let nobody else in.
-fn fill(scene: &Scene, workers: &[Worker], users: usize) -> usize {
+fn fill(scene: &Scene, workers: &[Worker]) -> usize {
     let began = Instant::now();
     for wave in 0_usize.. {
-        scene.publish_wave(&format!("fill-{wave}"), 0..users, &push());
+        scene.publish_wave(&format!("fill-{wave}"), 0..USERS, &push());
         scene.wait_until_drained();
         if workers.iter().all(|worker| metric(worker, "weir_pressure_throttling", "") == Some(1.0)) {
             return wave + 1;
@@ -81,26 +73,13 @@ fn fill(scene: &Scene, workers: &[Worker], users: usize) -> usize {
     unreachable!("waves end with a return")
 }
 
-/// Three workers that let nobody else in and agree on who is active: after how many waves, and how long after the last one.
-fn three_full(name: &str) -> (Scene, [Worker; 3], usize, Duration) {
-    let scene = Scene::new(name, 6, &policy(MOST, "window = \"1h\"\n"));
-    let all = workers(&scene, ["a", "b", "c"]);
-    let waves = fill(&scene, &all, USERS);
-    let began = Instant::now();
-    wait_until(DEADLINE, "the estimates agree", || agree(&all));
-    (scene, all, waves, began.elapsed())
-}
-
-#[test]
-#[ignore = "bounds real time: cargo xtask ci --extent everything"]
-fn three_workers_agree_on_who_is_active_within_a_turn_or_two() {
-    let (.., after) = three_full("pressure-agree");
-    assert!(after < Duration::from_secs(4), "after {after:?}");
-}
-
 #[test]
 fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_rolling_restart() {
-    let (scene, all, waves, _) = three_full("pressure-three");
+    let scene = Scene::new("pressure-three", 6, &policy(MOST));
+    let all = workers(&scene, ["a", "b", "c"]);
+    let waves = fill(&scene, &all);
+    let agree = || all.iter().all(|worker| active(worker) == active(&all[0]));
+    wait_until(DEADLINE, "each knows whom the others let in last", agree);
     let decisions = scene.decisions();
     let mut came_in = BTreeSet::new();
     for wave in 0..waves {
@@ -117,9 +96,6 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
         assert_eq!(metric(worker, "weir_pressure_members", ""), Some(3.0));
     }
 
-    wait_until(DEADLINE, "each knows whom the others let in last", || {
-        all.iter().all(|worker| active(worker) == active(&all[0]))
-    });
     // One after the other, while active users are written to.
     let [mut a, mut b, mut c] = all;
     for (worker, name) in [(&mut a, "a"), (&mut b, "b"), (&mut c, "c")] {
@@ -179,7 +155,7 @@ fn publish_until(scene: &Scene, stop: &AtomicBool) {
 fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
     const TIMES: usize = 3;
     const MOST: usize = 10_000;
-    let scene = Scene::new("pressure-moves", 6, &policy(MOST, "window = \"1h\"\n"));
+    let scene = Scene::new("pressure-moves", 6, &policy(MOST));
     let [stays] = workers(&scene, ["stays"]);
     scene.publish_wave("full", 0..MOST * 105 / 100, &email());
     wait_until(DEADLINE, "nobody else may come in", || metric(&stays, "weir_pressure_throttling", "") == Some(1.0));
@@ -207,75 +183,9 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
     assert!(turned_away.is_empty(), "{} were, such as {:?}", turned_away.len(), turned_away[0]);
 }
 
-/// The turns that both instances have taken until then: each writes its number (`lua/share/members.lua`).
-fn turns_until(server: &RedisServer, scene: &Scene, until: Instant) -> usize {
-    let members = format!("{0}:{{{0}}}:activity-members", scene.name);
-    let mut seen = BTreeSet::new();
-    wait_until(DEADLINE, "the time has come", || {
-        for instance in ["a", "b"] {
-            let member: Option<String> = server.query(&["HGET", &members, &format!("i:{instance}")]).unwrap();
-            let turn = member.and_then(|member| Some(member.split(':').nth(1)?.to_owned()));
-            seen.insert((instance, turn));
-        }
-        Instant::now() >= until
-    });
-    seen.len() - 2
-}
-
-/// Publishes few and then many users per second, while two instances take turns: how many turns were taken, within how many
-/// seconds, by each load.
-fn turns_under_load(name: &str, loads: [usize; 2]) -> [(usize, f64); 2] {
-    const SECONDS: u32 = 6;
-    let (server, scene) = Scene::with_redis(name, 2, &policy(1_000_000, "window = \"1h\"\n"));
-    let workers = workers(&scene, ["a", "b"]);
-    let mut first = 0;
-    let measured = loads.map(|users| {
-        let (began, wave, from) = (Instant::now(), format!("of {users}"), first);
-        first += users * SECONDS as usize;
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                for second in 0..SECONDS {
-                    let from = from + users * second as usize;
-                    scene.publish_wave(&wave, from..from + users, &push());
-                    let next = began + Duration::from_secs(1) * (second + 1);
-                    wait_until(DEADLINE, "the second is over", || Instant::now() >= next);
-                }
-            });
-            let turns = turns_until(&server, &scene, began + Duration::from_secs(1) * SECONDS);
-            (turns, began.elapsed().as_secs_f64())
-        })
-    });
-    scene.wait_until_drained();
-    // 8 bytes for a user told, and 8 for one read.
-    let users = first as f64;
-    let bytes =
-        || workers.iter().filter_map(|worker| metric(worker, "weir_pressure_sync_bytes_total", "")).sum::<f64>();
-    wait_until(DEADLINE, "all are told", || bytes() >= users * 16.0);
-    assert!(bytes() < users * 24.0, "{} bytes", bytes());
-    measured
-}
-
-#[test]
-fn turns_come_no_more_than_once_a_second_whatever_the_load() {
-    // Each of two instances, however many users it has to report; one more where the seconds do not begin together.
-    for (turns, seconds) in turns_under_load("pressure-calls", [400, 8_000]) {
-        let most = 2.0 * (seconds + 1.0);
-        assert!(turns > 0 && turns as f64 <= most, "{turns} turns of at most {most} in {seconds} s");
-    }
-}
-
-#[test]
-#[ignore = "bounds real time: cargo xtask ci --extent everything"]
-fn turns_come_once_a_second_at_a_thousand_a_second_and_at_25_times_that() {
-    for (turns, seconds) in turns_under_load("pressure-rate", [1_000, 25_000]) {
-        let rate = turns as f64 / seconds;
-        assert!((1.0..=2.2).contains(&rate), "{turns} turns in {seconds} s");
-    }
-}
-
 #[test]
 fn while_redis_is_away_active_users_pass_and_it_is_reported() {
-    let (mut server, scene) = Scene::with_redis("pressure-away", 1, &policy(1_000, "window = \"1h\"\n"));
+    let (mut server, scene) = Scene::with_redis("pressure-away", 1, &policy(1_000));
     let [worker] = workers(&scene, ["only"]);
     scene.publish_wave("first", 0..100, &push());
     scene.wait_until_drained();
@@ -292,40 +202,4 @@ fn while_redis_is_away_active_users_pass_and_it_is_reported() {
     scene.publish_wave("again", 0..200, &push());
     scene.wait_until_drained();
     assert_eq!(of_wave(&scene.decisions(), "again").0.len(), 200);
-}
-
-/// A policy that lets in this many users per minute, and defers the others.
-fn deferring(most: usize) -> String {
-    policy(most, "window = \"1m\"\naction = \"defer\"\n[defer]\nmax = \"2h\"\n")
-}
-
-/// Fails unless all users were approved, in three windows or more, none with more than may be active. A user is active in the minute
-/// of the approval alone.
-fn came_in_window_by_window(scene: &Scene, users: usize, most: usize) {
-    let mut by_minute: BTreeMap<i64, usize> = BTreeMap::new();
-    let decisions = scene.decisions();
-    assert_eq!(decisions.values().filter(|decision| decision.approved()).count(), users);
-    decisions.values().for_each(|decision| *by_minute.entry(decision.at_ms / 60_000).or_default() += 1);
-    assert!(by_minute.values().all(|count| *count <= most * 102 / 100), "{by_minute:?}");
-    assert!(by_minute.len() >= 3, "{by_minute:?}");
-}
-
-#[test]
-#[ignore = "takes 4 to 7 minutes: cargo xtask ci --extent everything"]
-fn deferred_users_come_in_window_by_window() {
-    const MOST: usize = 1_000;
-    const USERS: usize = 2_200;
-    let mut scene = Scene::new("pressure-defer", 2, &deferring(MOST));
-    scene.defer(1);
-    let workers = workers(&scene, ["a", "b"]);
-    scene.publish_wave("all", 0..USERS, &push());
-    let mut outputs = scene.kafka.reader(&scene.topic("approved")).unwrap();
-    let (mut approved, mut most_active) = (0, 0.0_f64);
-    wait_until(5 * DEADLINE, "all have come in", || {
-        most_active = workers.iter().map(active).fold(most_active, f64::max);
-        approved += outputs.read_to_end().unwrap().len();
-        approved == USERS
-    });
-    assert!(most_active <= MOST as f64 * 1.02, "{most_active} were active at once");
-    came_in_window_by_window(&scene, USERS, MOST);
 }

@@ -1,13 +1,10 @@
 //! The promise: weir decides by the clock at the moment of the decision, and an intent that was admitted is approved as it
 //! was admitted, whatever the clock says when it is decided again.
 
-use crate::{
-    budgets::{budget_key, histories},
-    support::{
-        DEADLINE, Scene,
-        http::{metric, wait_ready},
-        outcome::intent,
-    },
+use crate::support::{
+    DEADLINE, Scene,
+    http::{metric, wait_ready},
+    outcome::intent,
 };
 use serde_json::json;
 use testkit::{
@@ -83,6 +80,20 @@ fn what_waited_for_a_frozen_redis_is_decided_by_the_clock_when_it_is_back() {
         "decided by a clock of before {thawed_ms}: {decided:?}"
     );
     assert_eq!(wave(&scene, "again").0, 0, "a second send in one window");
+}
+
+fn histories(redis: &RedisServer, scene: &Scene) -> usize {
+    let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:[0-9]*", scene.name)]).unwrap();
+    let fields = |key: &String| redis.query::<Vec<Vec<u8>>>(&["HKEYS", key]).unwrap();
+    // One without a name is the mark of a sweep.
+    keys.iter().flat_map(fields).filter(|field| !field.is_empty()).count()
+}
+
+/// The key of the budget `all`.
+fn budget_key(redis: &RedisServer, scene: &Scene) -> String {
+    let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:b3:all", scene.name)]).unwrap();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    keys[0].clone()
 }
 
 #[test]

@@ -4,38 +4,24 @@ use std::collections::BTreeMap;
 
 use crate::{
     deferral::Lapse,
-    support::{
-        DEADLINE, Scene, approval, header,
-        http::{metric, wait_ready},
-        outcome::intent,
-        stop,
-    },
+    support::{DEADLINE, Scene, approval, header, http::metric, outcome::intent, stop},
 };
 use serde_json::{Value, json};
 use testkit::{
     SLOW_INTERVAL,
-    clock::ProcessClock,
     kafka::{Consumed, Record},
     wait_until, wait_until_every,
     worker::Worker,
 };
-use weir_core::ports::Clock as _;
-use weir_worker::clock::SystemClock;
 
 const POLICY: &str = r#"
 version = "1"
 [default]
 caps = [{ name = "day", limit = 1, window = "24h" }]
-[[stop]]
-campaign = "spring"
 "#;
 
 fn lapse(name: &str, policy: &str) -> Lapse {
-    lapse_at(name, policy, "2026-11-20T21:30:00Z")
-}
-
-fn lapse_at(name: &str, policy: &str, at: &str) -> Lapse {
-    let mut lapse = Lapse::begin(name, 1, policy, at);
+    let mut lapse = Lapse::begin(name, 1, policy, "2026-11-20T21:30:00Z");
     for (topic, variable) in [("retries", "WEIR__KAFKA__RETRIES"), ("undelivered", "WEIR__KAFKA__UNDELIVERED")] {
         let name = lapse.scene.topic(topic);
         lapse.scene.kafka.create_topic_with(&name, 2, &[("max.message.bytes", "9000000")]).unwrap();
@@ -156,25 +142,6 @@ fn a_retry_that_is_given_up_when_no_topic_is_set_for_it_is_not_lost() {
 }
 
 #[test]
-fn retries_that_are_not_taken_are_lag_of_their_topic() {
-    let lapse = lapse("retries-lag", POLICY);
-    let ahead_s = lapse.ahead_ms() / 1000;
-    let clock = ProcessClock::ahead(ahead_s).unwrap();
-    let worker = lapse.scene.worker_by("only", &clock, &[]);
-    wait_ready(&worker);
-    let shown = |name: &str| metric(&worker, name, "");
-    // Nothing is taken by a clock that is an hour ahead of that of Redis.
-    clock.set(ahead_s + 3600).unwrap();
-    wait_until(DEADLINE, "the clock is known to be wrong", || shown("weir_clock_wrong") == Some(1.0));
-    let never_approved = (0..3).map(|_| Record::keyless("{}"));
-    lapse.scene.kafka.publish(&lapse.scene.topic("retries"), never_approved).unwrap();
-    wait_until(DEADLINE, "three are not taken", || shown("weir_retries_lag_records") == Some(3.0));
-    clock.set(ahead_s).unwrap();
-    wait_until(DEADLINE, "all are taken", || shown("weir_retries_lag_records") == Some(0.0));
-    assert_eq!(lapse.scene.count("dead"), 3);
-}
-
-#[test]
 fn a_worker_that_is_killed_delivers_again_once() {
     const COUNT: usize = 400;
     let mut lapse = lapse("retries-killed", "version = \"1\"\n[default]\ncaps = \"unlimited\"\n");
@@ -201,37 +168,4 @@ fn a_worker_that_is_killed_delivers_again_once() {
         of(&approved, &name, 1);
     }
     assert_eq!(lapse.waiting(), 0, "{deferred} were deferred when it was killed first");
-}
-
-#[test]
-fn retries_take_permits_of_their_route_and_wait_for_them_in_turn() {
-    const COUNT: usize = 400;
-    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"5s\"\nrate = 100\n";
-    let policy = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route}");
-    // Now: Kafka deletes what has stood in the topic of waiting intents for five days.
-    let began = SystemClock.now();
-    let mut lapse = lapse_at("retries-paced", &policy, &began.to_string());
-    lapse.scene.wait_for_routes(&["email"]);
-    let mut worker = lapse.worker("only");
-    let mail = |number: usize| intent(&number.to_string(), number, json!({"channel": "email"}));
-    lapse.scene.publish((0..COUNT).map(mail));
-    let approved = wait_output(&mut worker, &lapse.scene, "approved", COUNT);
-    fail(&lapse.scene, approved);
-    // Some may be due already: a minute is over soon.
-    let deferred = || metric(&worker, "weir_deferred_total", "why=\"retry\"");
-    wait_until(DEADLINE, "all are deferred", || deferred() == Some(COUNT as f64));
-    lapse.move_to(&began.plus(20 * 60_000).to_string());
-    let approved = wait_output(&mut worker, &lapse.scene, "approved", 2 * COUNT);
-    for number in 0..COUNT {
-        let name = number.to_string();
-        of(&approved, &name, 0);
-        of(&approved, &name, 1);
-    }
-    // Those of a minute are due at once: four seconds of the rate.
-    let waited = lapse.scene.output("waiting-email");
-    let waited = waited.iter().filter(|record| header(record, "weir-why").as_deref() == Some("retry")).count();
-    assert!(waited >= COUNT / 4, "{waited} retries of {COUNT} waited for a permit");
-    assert!(lapse.scene.output("suppressed").is_empty() && lapse.scene.output("dead").is_empty());
-    assert!(lapse.scene.output("undelivered").is_empty(), "none is given up");
-    assert_eq!(metric(&worker, "weir_retried_total", "route=\"email\""), Some(COUNT as f64));
 }

@@ -179,17 +179,9 @@ fn on_a_broker_of_ones_own_codecs_come_out_and_a_second_signal_ends_a_worker() {
     a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again(&mut kafka);
 }
 
-/// The same of a broker that is killed.
-#[test]
-fn a_broker_that_is_killed_costs_nothing_but_time() {
-    let mut kafka = Kafka::start(1).unwrap();
-    a_broker_that_restarts_under_load_costs_nothing_but_time(&mut kafka);
-    a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time(&mut kafka);
-}
-
-/// A scene with one partition or more on a Kafka of its own.
-fn scene_on(kafka: &KafkaClient, name: &str, partitions: i32) -> Scene {
-    Scene::on(kafka.clone(), Stack::shared().redis_cluster().to_vec(), name, partitions, POLICY)
+/// A scene on a Kafka of its own.
+fn scene_on(kafka: &KafkaClient, name: &str) -> Scene {
+    Scene::on(kafka.clone(), Stack::shared().redis_cluster().to_vec(), name, 1, POLICY)
 }
 
 fn a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again(kafka: &mut Kafka) {
@@ -197,7 +189,7 @@ fn a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again(k
     // The shell that guards the worker reports its exit code 128 + n as the signal n.
     for number in [2, 15] {
         let stop = |worker: &mut Worker| if number == 2 { worker.interrupt() } else { worker.terminate() };
-        let scene = scene_on(kafka.client(), "twice", 1);
+        let scene = scene_on(kafka.client(), "twice");
         large_intents(&scene, MANY);
         let env = [SLOW_BATCH[0], SLOW_BATCH[1], SLOW_CLIENT, ("WEIR__WORKER__DRAIN", "10m")];
         let mut worker = scene.worker_with("twice", &env);
@@ -283,20 +275,6 @@ fn a_worker_that_is_asked_to_stop_while_it_starts_ends_at_once() {
     assert!(stop(&mut worker).contains("asked to stop while starting"));
 }
 
-fn a_broker_that_restarts_under_load_costs_nothing_but_time(kafka: &mut Kafka) {
-    let scene = scene_on(kafka.client(), "broker", 4);
-    sends(&scene, "before", 4_000, 4);
-    let mut worker = scene.worker_with("broker", &[("WEIR__WORKER__BATCH", "400")]);
-    wait_until(DEADLINE, "it works", || scene.done() > 0);
-    kafka.kill(0).unwrap();
-    kafka.restart(0).unwrap();
-    assert!(scene.done() < 16_000, "the broker was unavailable before everything was done");
-    sends(&scene, "after", 4_000, 1);
-    scene.drain(&mut worker);
-    wait_ready(&worker);
-    one_each(&scene, 4_000, 20_000);
-}
-
 /// Intents of 2.5 kB for one partition, two a user: of 1,000 in a batch, 1.3 MB go to approved and more to suppressed, so both are
 /// written in several requests, one after the other.
 fn large_intents(scene: &Scene, count: usize) {
@@ -350,7 +328,7 @@ fn what_of_a_partition_takes_several_requests_comes_out_once_and_in_order() {
 
 fn intents_of_every_codec_come_out_and_outputs_are_compressed_where_that_is_set(kafka: &Kafka) {
     for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
-        let scene = scene_on(&kafka.client().compressing(codec), codec, 1);
+        let scene = scene_on(&kafka.client().compressing(codec), codec);
         large_intents(&scene, 1_000);
         let set = [("WEIR__KAFKA__PROPERTIES__COMPRESSION_TYPE", codec)];
         // Nothing is compressed unless it is set.
@@ -364,9 +342,11 @@ fn intents_of_every_codec_come_out_and_outputs_are_compressed_where_that_is_set(
     }
 }
 
-fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time(kafka: &mut Kafka) {
-    slow_down(kafka);
-    let scene = scene_on(kafka.client(), "between", 1);
+#[test]
+fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
+    let mut kafka = Kafka::start(1).unwrap();
+    slow_down(&kafka);
+    let scene = scene_on(kafka.client(), "between");
     large_intents(&scene, MANY);
     let mut worker = scene.worker_with("between", &[SLOW_BATCH[0], SLOW_BATCH[1], SLOW_CLIENT]);
     wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));

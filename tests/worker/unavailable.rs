@@ -1,10 +1,7 @@
 //! The promise: while a shard is unavailable, its intents follow their class after the stated time, other shards continue,
 //! and intents approved without their history are recorded as soon as it is available.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
 
 use crate::support::{
     DEADLINE, Decision, Scene, approval,
@@ -26,7 +23,6 @@ channel = "sms"
 action = "suppress"
 "#;
 
-const AFTER: Duration = Duration::from_secs(2);
 const USERS: u64 = 600;
 const BATCH: usize = 40;
 
@@ -136,28 +132,13 @@ fn is_later(decision: &Decision) -> bool {
 
 #[test]
 fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
-    freeze_a_node("away");
-}
-
-#[test]
-#[ignore = "bounds real time: cargo xtask ci --extent everything"]
-fn a_frozen_node_holds_up_a_few_batches_and_not_each_of_them() {
-    let took = freeze_a_node("away-soon");
-    let batches = 2 * u32::try_from(USERS).unwrap() / u32::try_from(BATCH).unwrap();
-    assert!(took < AFTER * batches / 2, "{batches} batches were held up for {took:?}: once each?");
-}
-
-/// How long a wave took of which each batch has intents of the node that is frozen.
-fn freeze_a_node(name: &str) -> Duration {
-    let mut stage = Stage::new(name, "no");
+    let mut stage = Stage::new("away", "no");
     stage.publish("before", &["push"]);
     stage.scene.wait_until_drained();
 
     stage.cluster.freeze(stage.victim);
-    let began = Instant::now();
     stage.publish("during", &["push", "sms"]);
     stage.scene.wait_until_drained();
-    let took = began.elapsed();
 
     let entry = wait_degraded(&stage.worker, "shards_unavailable");
     assert!(entry["message"].as_str().unwrap().contains("on_unavailable"), "{entry}");
@@ -203,7 +184,6 @@ fn freeze_a_node(name: &str) -> Duration {
         }
     }
     assert!(unsent <= 2 * BATCH, "{unsent} emails found no room: more than what was asked of the node when it froze");
-    took
 }
 
 #[test]
@@ -279,25 +259,9 @@ fn a_killed_node_that_comes_back_empty_is_rebuilt_and_gets_what_it_is_owed_once(
 
 #[test]
 fn a_stop_with_owed_sends_names_the_shards_and_the_command_that_repairs_them() {
-    stop_with_owed_sends("stopped");
-}
-
-#[test]
-#[ignore = "bounds real time: cargo xtask ci --extent everything"]
-fn a_stop_with_owed_sends_waits_no_longer_than_the_drain() {
-    // `worker.drain` is 4 s.
-    let took = stop_with_owed_sends("stopped-soon");
-    assert!(took < Duration::from_secs(20), "it waited longer than worker.drain: {took:?}");
-}
-
-/// How long the stop took.
-fn stop_with_owed_sends(name: &str) -> Duration {
-    let mut stage = Stage::new(name, "no");
+    let mut stage = Stage::new("stopped", "no");
     stage.kill_and_publish();
-    let began = Instant::now();
-    stop(&mut stage.worker);
-    let took = began.elapsed();
-    let log = stage.worker.log();
+    let log = stop(&mut stage.worker);
     let line = log.lines().find(|line| line.contains("weir rebuild --shards")).unwrap_or_else(|| panic!("{log}"));
     assert!(line.contains("are not recorded"), "{line}");
     let (_, shards) = line.split_once("weir rebuild --shards ").unwrap();
@@ -311,7 +275,6 @@ fn stop_with_owed_sends(name: &str) -> Duration {
     stage.rebuild(&[]);
     wait_whole(&stage.worker);
     stage.counts_what_was_sent();
-    took
 }
 
 #[test]

@@ -1,96 +1,13 @@
-//! The promise: the lanes share a wheel out, a wheel is not left behind, and what is never deferred is not.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! The promise: a wheel is not left behind, and an overdue bucket leaves fresh intents their part of the pace.
 
 use crate::{
-    deferral::{Lapse, PLAIN, ms},
-    support::{DEADLINE, Scene, http::wait_ready, outcome::intent, said, stop},
+    deferral::{Lapse, PLAIN},
+    support::{DEADLINE, http::wait_ready, outcome::intent, said, stop},
 };
-use rdkafka::consumer::{BaseConsumer, Consumer};
 use serde_json::{Value, json};
-use testkit::{SLOW_INTERVAL, process::output, wait_for, wait_until, wait_until_every};
-use weir_core::{
-    basis::{shard::UserHash, time::Time},
-    deferral::wheel::Wheel,
-};
+use testkit::{SLOW_INTERVAL, process::output, wait_for, wait_until_every};
 
 const DUE: &str = "2026-11-20T21:45:00Z";
-
-/// The bytes of a member's assignment, as Kafka's consumer protocol has them: a version, then topics with their partitions.
-struct Assignment<'b>(&'b [u8]);
-
-impl Assignment<'_> {
-    fn number(&mut self, bytes: usize) -> i32 {
-        let (number, rest) = self.0.split_at(bytes);
-        self.0 = rest;
-        number.iter().fold(0, |sum, byte| sum << 8 | i32::from(*byte))
-    }
-
-    fn partitions_of(mut self, topic: &str) -> Vec<i32> {
-        self.number(2);
-        for _ in 0..self.number(4) {
-            let length = self.number(2) as usize;
-            let (name, rest) = self.0.split_at(length);
-            self.0 = rest;
-            let partitions: Vec<i32> = (0..self.number(4)).map(|_| self.number(4)).collect();
-            if name == topic.as_bytes() {
-                return partitions;
-            }
-        }
-        Vec::new()
-    }
-}
-
-/// Which member of the wheel's group each partition of a topic belongs to, by the group's coordinator; `None` while it is not settled.
-fn owners(reader: &BaseConsumer, scene: &Scene, topic: &str, members: usize) -> Option<BTreeMap<i32, String>> {
-    let groups = reader.fetch_group_list(Some(&format!("{}-later", scene.name)), DEADLINE).ok()?;
-    let group = groups.groups().first().filter(|group| group.state() == "Stable")?;
-    if group.members().len() != members {
-        return None;
-    }
-    let mut owners = BTreeMap::new();
-    for member in group.members() {
-        for partition in Assignment(member.assignment()?).partitions_of(topic) {
-            owners.insert(partition, member.id().to_owned());
-        }
-    }
-    Some(owners)
-}
-
-#[test]
-fn two_lanes_release_the_two_shares_of_a_minute() {
-    const COUNT: usize = 400;
-    let mut lapse = Lapse::begin("shares", 2, PLAIN, "2026-11-20T21:30:00Z");
-    lapse.scene.set("WEIR__WORKER__LANES", "4");
-    lapse.scene.set("WEIR__WORKER__MEMORY", "400MiB");
-    let mut worker = lapse.worker("only");
-    let name = |number: usize| format!("u{number}");
-    lapse.scene.publish((0..COUNT).map(|user| intent(&name(user), name(user), json!({"not_before": DUE}))));
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == COUNT as i64);
-    let topic = lapse.scene.topic("deferred-minutes");
-    // Two lanes of what is due, and one that moves what is deferred on.
-    let reader: BaseConsumer = lapse.scene.kafka.config().create().unwrap();
-    let owners =
-        wait_for(DEADLINE, || owners(&reader, &lapse.scene, &topic, 3)).expect("three lanes share the wheel out");
-    lapse.move_to("2026-11-20T21:45:01Z");
-    let found = lapse.wait_decided(&mut worker, COUNT);
-    assert!(found.values().all(|reason| reason == "approved"), "{found:?}");
-
-    let due = Time::from_rfc3339(DUE).unwrap();
-    let place = |user| Wheel { shares: 2 }.place(UserHash::of(&name(user)), due, due).partition;
-    let shares: BTreeSet<i32> = (0..COUNT).map(place).collect();
-    let [one, other] = shares.into_iter().collect::<Vec<_>>()[..] else { panic!("two partitions") };
-    assert_ne!(owners[&one], owners[&other], "the shares of one minute belong to two lanes: {owners:?}");
-    wait_until(DEADLINE, "both lanes have committed their share", || {
-        let committed = lapse.scene.kafka.committed(&format!("{}-later", lapse.scene.name), &topic).unwrap();
-        [one, other].iter().all(|partition| committed[*partition as usize] > Some(0))
-    });
-    // Records have the time at which they were written, by the true clock.
-    for (name, decision) in lapse.scene.every_decision() {
-        let late_ms = decision.record.timestamp_ms.unwrap() + lapse.ahead_ms() - ms(DUE);
-        assert!(late_ms >= 0, "{name} was released {late_ms} ms after it was due");
-    }
-}
 
 fn ends(lapse: &Lapse) -> String {
     let mut worker = lapse.worker("only");

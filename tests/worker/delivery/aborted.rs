@@ -1,15 +1,17 @@
-//! Offsets of aborted transactions, which hold no record, and intents that wait when their route's rule changes: nothing is stranded.
+//! Offsets of aborted transactions, which hold no record, workers that are killed, and intents that wait when their route's rule changes:
+//! nothing is stranded.
 
 use std::time::{Duration, Instant};
 
 use testkit::{kafka::Record, wait_until};
 
 use super::{
-    PER_S, Post, all_approved, email, looking, mails, paced, route, routed, starts::lasting, wait_decided, waits,
+    PER_S, Post, all_approved, committed, email, looking, mails, pace::lasting, paced, route, routed, wait_decided,
+    wait_looked, waits,
 };
 use crate::support::{
     DEADLINE, Scene,
-    http::{get, metric, wait_degraded, wait_version, wait_whole},
+    http::{get, metric, wait_degraded, wait_ready, wait_version, wait_whole},
     outcome::cases,
     unlimited,
 };
@@ -115,4 +117,34 @@ fn a_policy_is_not_taken_up_until_the_topic_of_its_route_is_there() {
     scene.create_waiting([(topic, 32)]);
     wait_version(&worker, "policy", "2");
     wait_whole(&worker);
+}
+
+#[test]
+fn workers_killed_while_intents_wait_lose_none_and_approve_none_twice() {
+    const MAILS: usize = 6_000;
+    let mut post = Post::new("killed", "rate = 2000");
+    post.scene.end_sessions_soon();
+    let env = [("WEIR__WORKER__BATCH", "200")];
+    let steady = post.scene.worker_with("steady", &env);
+    wait_looked(&steady);
+    let mut delivery = post.delivery_by_record(4 * PER_S);
+    let end = |topic: &str| post.scene.kafka.end_offsets(&post.scene.topic(topic)).unwrap().into_iter().sum::<i64>();
+    let (written, approved) = (|| end("waiting-email"), || end("approved"));
+    let read = || committed(&post.scene, "email").into_iter().flatten().sum::<i64>();
+    // While it writes what waits, while it reads it, and while it approves.
+    let steps: [(&str, &dyn Fn() -> i64); 3] = [("writes", &written), ("reads", &read), ("approves", &approved)];
+    for (number, (step, progress)) in steps.into_iter().enumerate() {
+        let mut victim = post.scene.worker_with("victim", &env);
+        wait_ready(&victim);
+        let third = MAILS / 3;
+        let part = mails("blast", MAILS).skip(number * third).take(third);
+        let before = progress();
+        post.scene.publish(part);
+        wait_until(DEADLINE, step, || progress() > before);
+        victim.kill();
+    }
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
+    all_approved(&post.scene, MAILS);
+    // What the victims left open was aborted, and waits no more.
+    wait_until(DEADLINE, "nothing seems to wait", || waits(&steady) == 0);
 }

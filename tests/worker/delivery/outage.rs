@@ -16,77 +16,55 @@ use crate::support::{
 
 const CAMPAIGNS: [&str; 4] = ["spring", "summer", "autumn", "winter"];
 
-/// How large an outage is.
-struct Outage {
-    mails_each: usize,
-    /// What the route approves per second.
-    rate: u32,
-    frozen: Duration,
-    /// Whether intents can be deferred.
-    defers: bool,
-}
-
 #[test]
 fn intents_that_wait_are_not_deferred_while_redis_does_not_answer_and_keep_their_order() {
-    Outage { mails_each: 500, rate: 100, frozen: Duration::from_secs(12), defers: true }.keeps_their_order("frozen");
+    keep_their_order("frozen", true);
 }
 
 #[test]
 fn where_nothing_can_be_deferred_intents_that_wait_keep_their_order_over_an_outage_of_redis_too() {
-    Outage { mails_each: 500, rate: 100, frozen: Duration::from_secs(12), defers: false }
-        .keeps_their_order("frozen-only");
+    keep_their_order("frozen-only", false);
 }
 
-#[test]
-#[ignore = "50,000 intents, and two minutes without Redis: cargo xtask ci --extent everything"]
-fn fifty_thousand_intents_that_wait_keep_their_order_over_two_minutes_without_redis() {
-    Outage { mails_each: 12_500, rate: 1_000, frozen: Duration::from_secs(120), defers: true }
-        .keeps_their_order("frozen-long");
-}
-
-impl Outage {
-    fn keeps_their_order(&self, name: &str) {
-        // Approved records of one partition are in the order of their commits.
-        let (mut redis, mut scene) = Scene::with_redis(name, 1, "");
-        let caps = "[default]\ncaps = [{ name = \"day\", limit = 9, window = \"24h\" }]\n";
-        let policy = |version: u32, rate: u32| format!("version = \"{version}\"\n{caps}{}", paced(rate));
-        scene.write_policy(&policy(1, self.rate));
-        if self.defers {
-            scene.defer(1);
-        }
-        scene.wait_for_routes(&["email"]);
-        scene.set("WEIR__REDIS__UNAVAILABLE_AFTER", "2s");
-        scene.set("WEIR__REDIS__TIMEOUT", "500ms");
-        let worker = looking(&scene, "weir-0");
-        let all = CAMPAIGNS.len() * self.mails_each;
-        scene.publish(CAMPAIGNS.into_iter().flat_map(|campaign| mails(campaign, self.mails_each)));
-        // Those that there are permits for are approved; all others wait.
-        scene.wait_until_drained();
-        let waiting = scene.output("waiting-email");
-        wait_until(DEADLINE, "they have their turns", || waited(&scene.output("approved")) > 0);
-        wait_until(DEADLINE, "most of them wait", || waits(&worker) as usize > all / 4);
-
-        redis.freeze();
-        let frozen_at = Instant::now();
-        wait_until(DEADLINE, "the lane rests", || rests(&worker));
-        wait_until_every(SLOW_INTERVAL, self.frozen + DEADLINE, "the outage has lasted", || {
-            frozen_at.elapsed() >= self.frozen
-        });
-        assert_eq!(scene.count("waiting-email"), waiting.len(), "none waits again");
-        let before = scene.count("approved");
-        redis.thaw();
-        wait_until_every(SLOW_INTERVAL, self.frozen + DEADLINE, "they have their turns again", || {
-            scene.count("approved") > before
-        });
-        // The order of the rest is the same at any rate.
-        scene.write_policy(&policy(2, 10 * self.rate));
-
-        wait_until_every(SLOW_INTERVAL, self.frozen + DEADLINE, "all are approved", || scene.count("approved") >= all);
-        each_has_waited_once_in_order(&waiting, &all_approved(&scene, all));
-        assert_eq!(metric(&worker, "weir_deferred_total", ""), Some(0.0), "nothing was deferred");
-        assert_eq!(scene.count("waiting-email"), waiting.len());
-        wait_whole(&worker);
+fn keep_their_order(name: &str, defers: bool) {
+    const MAILS_EACH: usize = 500;
+    const FROZEN: Duration = Duration::from_secs(12);
+    // Approved records of one partition are in the order of their commits.
+    let (mut redis, mut scene) = Scene::with_redis(name, 1, "");
+    let caps = "[default]\ncaps = [{ name = \"day\", limit = 9, window = \"24h\" }]\n";
+    let policy = |version: u32, rate: u32| format!("version = \"{version}\"\n{caps}{}", paced(rate));
+    scene.write_policy(&policy(1, 100));
+    if defers {
+        scene.defer(1);
     }
+    scene.wait_for_routes(&["email"]);
+    scene.set("WEIR__REDIS__UNAVAILABLE_AFTER", "2s");
+    scene.set("WEIR__REDIS__TIMEOUT", "500ms");
+    let worker = looking(&scene, "weir-0");
+    let all = CAMPAIGNS.len() * MAILS_EACH;
+    scene.publish(CAMPAIGNS.into_iter().flat_map(|campaign| mails(campaign, MAILS_EACH)));
+    // Those that there are permits for are approved; all others wait.
+    scene.wait_until_drained();
+    let waiting = scene.output("waiting-email");
+    wait_until(DEADLINE, "they have their turns", || waited(&scene.output("approved")) > 0);
+    wait_until(DEADLINE, "most of them wait", || waits(&worker) as usize > all / 4);
+
+    redis.freeze();
+    let frozen_at = Instant::now();
+    wait_until(DEADLINE, "the lane rests", || rests(&worker));
+    wait_until(DEADLINE, "the outage has lasted", || frozen_at.elapsed() >= FROZEN);
+    assert_eq!(scene.count("waiting-email"), waiting.len(), "none waits again");
+    let before = scene.count("approved");
+    redis.thaw();
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "they have their turns again", || scene.count("approved") > before);
+    // The order of the rest is the same at any rate.
+    scene.write_policy(&policy(2, 1_000));
+
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.count("approved") >= all);
+    each_has_waited_once_in_order(&waiting, &all_approved(&scene, all));
+    assert_eq!(metric(&worker, "weir_deferred_total", ""), Some(0.0), "nothing was deferred");
+    assert_eq!(scene.count("waiting-email"), waiting.len());
+    wait_whole(&worker);
 }
 
 /// Whether the lane of waiting intents says that it rests.

@@ -1,5 +1,5 @@
-//! Routes that are removed while intents wait: these are decided all the same. What waits for another installation is left alone, however
-//! its topics are called.
+//! Policies that change while intents wait: what waits for a route that was removed is decided all the same, by the policy of when it has
+//! its turn. What waits for another installation is left alone, however its topics are called.
 
 use std::{collections::BTreeSet, ffi::OsString};
 
@@ -7,10 +7,10 @@ use testkit::{process::output, wait_until};
 use weir::{cli::assemble, config};
 use weir_kafka::waiting_topics;
 
-use super::{all_approved, committed, looking, mails, paced, routed, wait_looked, waits};
+use super::{all_approved, committed, looking, mails, outputs, paced, routed, wait_decided, wait_looked, waits};
 use crate::support::{
     DEADLINE, Scene, ends,
-    http::{wait_degraded, wait_ready, wait_whole},
+    http::{wait_degraded, wait_whole},
     outcome::cases,
     said, unlimited,
 };
@@ -116,22 +116,6 @@ fn where_intents_wait_in_topics_that_no_setting_names_no_worker_starts_until_the
 }
 
 #[test]
-#[ignore = "takes a minute: cargo xtask ci --extent everything"]
-fn intents_that_wait_for_a_route_that_an_instance_has_never_seen_are_decided_by_it() {
-    let scene = routed("removed-unseen", (4, 32), "");
-    let blind = scene.worker_with("blind", &[("WEIR__POLICY__REFRESH", "1h")]);
-    wait_ready(&blind);
-    let mut sees = scene.ready("sees");
-    scene.change_policy(&sees, "2", &unlimited(2, &paced(1)));
-    wait_looked(&sees);
-    scene.publish(mails("blast", MAILS));
-    wait_until(DEADLINE, "some wait", || waits(&sees) > 50);
-    sees.kill();
-    wait_until(2 * DEADLINE, "all are approved", || scene.count("approved") >= MAILS);
-    wait_all_approved(&scene, "blast");
-}
-
-#[test]
 fn where_waiting_topics_are_called_like_outputs_these_are_not_read_and_are_no_topic_of_a_route() {
     let mut scene = Scene::new("called", 2, &unlimited(1, &paced(1_000)));
     // As `waiting = "send"` beside `send-approved`.
@@ -149,4 +133,33 @@ fn where_waiting_topics_are_called_like_outputs_these_are_not_read_and_are_no_to
     assert!(message.contains(&format!("{}-approved, which the configuration names", scene.name)), "{message}");
     scene.change_policy(&worker, "3", &unlimited(3, ""));
     wait_whole(&worker);
+}
+
+#[test]
+fn a_campaign_that_waits_can_be_stopped_and_caps_count_what_was_approved_alone() {
+    const EACH: usize = 300;
+    let mut scene = Scene::new("stopped-waiting", 4, "");
+    let write = |scene: &Scene, version: &str, rate: u32, more: &str| {
+        let caps = "[default]\ncaps = [{ name = \"day\", limit = 1, window = \"24h\" }]\n";
+        scene.write_policy(&format!("version = \"{version}\"\n{caps}{}{more}", paced(rate)));
+    };
+    write(&scene, "1", 1, "");
+    scene.wait_for_routes(&["email"]);
+    let worker = looking(&scene, "weir-0");
+    // Both campaigns go to the same users. Each user may have one mail a day.
+    scene.publish(mails("spring", EACH).chain(mails("summer", EACH)));
+    wait_until(DEADLINE, "they wait", || waits(&worker) > 2 * EACH as u64 * 9 / 10);
+    write(&scene, "2", 1_000, "[[stop]]\ncampaign = \"spring\"\n");
+    wait_decided(&scene, 2 * EACH);
+    assert_eq!(outputs(&scene).iter().sum::<usize>(), 2 * EACH, "each has one record");
+    let decisions = scene.decisions();
+    for number in 0..EACH {
+        let of = |campaign: &str| decisions[&format!("{campaign}-{number}")].reason();
+        // Some have their turns before the stop: the first one of a user is approved, and the other one capped.
+        let found = (of("spring"), of("summer"));
+        let expected = [("stopped", "approved"), ("approved", "cap"), ("cap", "approved")];
+        assert!(expected.contains(&found), "{number}: {found:?}");
+    }
+    let stopped = decisions.values().filter(|decision| decision.reason() == "stopped").count();
+    assert!(stopped > EACH / 2, "{stopped} of {EACH}");
 }

@@ -1,11 +1,17 @@
-//! Topics of waiting intents that change while workers run: partitions are added, and those of removed routes are deleted.
+//! Topics of waiting intents: each intent costs one write and one read there; while workers run partitions are added, and those of removed
+//! routes are deleted.
 
 use std::time::{Duration, Instant};
 
 use testkit::{SLOW_INTERVAL, wait_until, wait_until_every};
 
-use super::{all_approved, looking, mails, paced, routed, wait_looked, waits};
-use crate::support::{DEADLINE, http::wait_whole, unlimited};
+use super::{PER_S, Post, all_approved, committed, looking, mails, paced, routed, wait_looked, waited, waits};
+use crate::support::{
+    DEADLINE,
+    http::{metric, wait_whole},
+    outcome::cases,
+    unlimited,
+};
 
 #[test]
 fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
@@ -56,4 +62,38 @@ fn the_topic_of_a_route_that_was_removed_may_be_deleted_and_troubles_no_worker()
     scene.drain(&mut worker);
     assert_eq!(scene.count("approved"), 2 * MAILS, "each has one record");
     wait_whole(&worker);
+}
+
+#[test]
+fn an_intent_that_waits_is_written_and_read_once_more() {
+    const MAILS: usize = 2_000;
+    let post = Post::new("cost", "rate = 400");
+    // So that a busy machine, too, decides most of them in one batch, by the permits of one turn.
+    let worker = post.scene.worker_with("weir-0", &[("WEIR__WORKER__COMMIT_INTERVAL", "1s")]);
+    wait_looked(&worker);
+    let mut delivery = post.delivery(2 * PER_S);
+    post.scene.publish(mails("blast", MAILS));
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
+    let waited = waited(&all_approved(&post.scene, MAILS));
+    assert!(waited > MAILS / 2, "{waited} of {MAILS} waited");
+    let written = post.scene.output("waiting-email");
+    assert_eq!(cases(&written).len(), waited, "each is written once to wait");
+    // What else has an offset there are ends of transactions: less than one for each partition and batch.
+    let topic = post.scene.topic("waiting-email");
+    let ends = post.scene.kafka.end_offsets(&topic).unwrap();
+    let markers = ends.iter().sum::<i64>() - waited as i64;
+    assert!((1..=waited as i64 / 10).contains(&markers), "{markers} ends of transactions among {ends:?}");
+    // All of it is read, and none is decided again.
+    let mut last = vec![0; ends.len()];
+    for record in &written {
+        let end = &mut last[usize::try_from(record.partition).unwrap()];
+        *end = record.offset.max(*end - 1) + 1;
+    }
+    let done = || committed(&post.scene, "email").iter().zip(&last).all(|(read, last)| read.unwrap_or(0) >= *last);
+    wait_until(DEADLINE, "all that waited is read", done);
+    // A lane counts a batch once it has committed it.
+    let decided = || metric(&worker, "weir_decisions_total", "").unwrap_or(0.0);
+    wait_until(DEADLINE, "all are counted", || decided() >= MAILS as f64);
+    assert_eq!(decided(), MAILS as f64);
+    assert_eq!(metric(&worker, "weir_waiting_total", "route=\"email\""), Some(waited as f64));
 }

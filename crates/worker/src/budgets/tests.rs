@@ -40,8 +40,6 @@ enum Fate {
     Refused,
     /// It is taken, and nobody is told.
     Unheard,
-    /// A turn that comes behind it was taken, as of a machine that was restored from a snapshot.
-    Overtaken,
 }
 
 /// A connection to a ledger at which each turn takes a moment. Its fate goes by how many were made before.
@@ -59,10 +57,6 @@ impl Share<BudgetTokens> for Connection {
         let lost = || StoreError::Temporary("by the test".to_owned());
         if fate == Fate::Refused {
             return Err(lost());
-        }
-        if fate == Fate::Overtaken {
-            let later = TurnNumber { number: number.number + 1_000, ..number };
-            self.ledger.turn(budget, later, turn).await?;
         }
         let answer = self.ledger.turn(budget, number, turn).await?;
         if fate == Fate::Unheard { Err(lost()) } else { Ok(answer) }
@@ -217,13 +211,6 @@ async fn calls_that_are_carried_out_and_not_heard_of_burn_no_tokens() {
     // What was taken ahead of need goes back, though the first turn is not heard of.
     scene.made.store(UNHEARD - 1, Ordering::Relaxed);
     assert_eq!(scene.close().await, 1);
-}
-
-#[tokio::test]
-async fn a_process_that_was_restored_from_a_snapshot_gets_tokens_by_turns_of_another_run() {
-    let scene = Scene::start(|turn| if turn == 0 { Fate::Overtaken } else { Fate::Taken });
-    assert_eq!(scene.outcomes(1).await, [Outcome::Granted]);
-    assert_eq!(scene.close().await, 2, "and what was granted to the turn that it does not know");
 }
 
 /// A claim of one token whose answer nobody waits for any more: its claimant goes away before the answer is there, or before it has

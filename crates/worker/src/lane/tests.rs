@@ -77,8 +77,6 @@ pub(crate) struct World {
     revoke_every: Option<usize>,
     /// What becomes of the next commits; when empty they succeed.
     commits: VecDeque<Fate>,
-    /// How often the store is away before each answer.
-    store_away: usize,
     /// Recovery never comes to an end.
     recovery_hangs: bool,
     /// It fails until then, but for the first one.
@@ -451,12 +449,10 @@ pub(crate) fn of_topic() -> World {
     World { end: Some(RECORDS), is_topic: true, ..World::default() }
 }
 
-/// A store of so many shards that answers so, or is asked so and never answers, and says so which shards are back. It is told of no send after
-/// the fact.
+/// A store of so many shards that answers so, and says so which of them are back. It is told of no send after the fact.
 struct TestStore<A, W> {
     shards: u16,
     answer: A,
-    hangs: bool,
     watch: W,
 }
 
@@ -466,8 +462,7 @@ where
     W: FnMut(&BTreeSet<u16>) -> Vec<u16> + Send,
 {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let answered = (self.answer)(batch, answers);
-        if self.hangs { std::future::pending().await } else { answered }
+        (self.answer)(batch, answers)
     }
 
     fn shards(&self) -> u16 {
@@ -500,16 +495,7 @@ fn watched(
     answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send,
     watch: impl FnMut(&BTreeSet<u16>) -> Vec<u16> + Send,
 ) -> impl Store {
-    TestStore { shards, answer, hangs: false, watch }
-}
-
-/// A store that never answers, and what happens when it is asked.
-fn hanging(mut asked: impl FnMut(&AdmitBatch<'_>) + Send) -> impl Store {
-    let answer = move |batch: &AdmitBatch<'_>, _: &mut [Option<Answer>]| {
-        asked(batch);
-        Ok::<(), StoreError>(())
-    };
-    TestStore { shards: 1, answer, hangs: true, watch: never_given_up }
+    TestStore { shards, answer, watch }
 }
 
 /// Does not answer so many calls before each one that it answers.
@@ -597,7 +583,7 @@ type Ended = (Result<(), LaneError>, World);
 
 /// Runs a lane in this world until all is committed, or it ends by itself.
 fn run(world: World) -> Ended {
-    run_with(store(after(world.store_away)), world)
+    run_with(answers(), world)
 }
 
 /// The same, on this store.
@@ -716,14 +702,6 @@ fn each_record_is_committed_once_whenever_partitions_are_given_up() {
 }
 
 #[test]
-fn failed_commits_and_given_up_partitions_together_lose_nothing() {
-    for revoke_every in [6, 7, 8, 11, 13] {
-        let commits = [Fate::Unclear, Fate::Refused, Fate::Unclear].into();
-        done(run(World { revoke_every: Some(revoke_every), commits, ..World::default() }));
-    }
-}
-
-#[test]
 fn a_change_of_partitions_that_the_group_takes_back_loses_no_record() {
     // Every eighth poll is one after a batch was decided: that is forgotten.
     let world = done(run_at_once(answers(), World { revoke_every: Some(8), takes_back: true, ..World::default() }));
@@ -746,25 +724,11 @@ fn a_batch_that_is_not_full_grows_until_the_one_before_is_committed() {
 }
 
 #[test]
-fn a_store_that_is_away_is_asked_again_until_it_answers() {
-    done(run(World { store_away: 2, ..World::default() }));
-}
-
-#[test]
 fn a_fenced_lane_ends_with_the_reason_and_commits_nothing_more() {
     let (end, world) = run(World { commits: [Fate::Fenced].into(), ..World::default() });
     let LaneError::Fatal(message) = end.unwrap_err();
     assert_eq!(message, "another took over");
     assert!(world.visible.is_empty());
-}
-
-#[test]
-fn a_lane_that_is_told_to_stop_lets_the_batch_in_flight_end() {
-    let world = World::default();
-    world.stop.cancel();
-    let (end, world) = run(world);
-    end.unwrap();
-    assert!(!world.in_flight);
 }
 
 #[test]

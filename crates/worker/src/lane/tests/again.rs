@@ -10,27 +10,14 @@ use super::*;
 const EXPIRES_AT: &str = "2026-11-21T12:00:04Z";
 const STALL_MS: i64 = 12_000;
 
-/// What a store does when it is asked for the first time; afterwards it answers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum First {
-    Answers,
-    /// It stalls and has done nothing.
-    Stalls,
-    /// It stalls, and has recorded all that it was asked for.
-    StallsAndRecords,
-}
-
-/// A store that does so, by this clock, and has recorded these ids by then. It counts how often an intent is looked up.
-fn stalling(mut first: First, clock: &Noon, mut recorded: BTreeMap<u64, Time>, looked_up: &AtomicUsize) -> impl Store {
+/// A store that has recorded these ids, and counts how often an intent is looked up. When it is asked for the first time it stalls, by this
+/// clock, or answers.
+fn stalling(mut stalls: bool, clock: &Noon, recorded: BTreeMap<u64, Time>, looked_up: &AtomicUsize) -> impl Store {
     store(move |batch, answers| {
         assert_eq!(batch.now, clock.now(), "the batch is judged by a clock of before");
         assert!(answers.iter().all(Option::is_none), "an answer of before is kept");
-        let first = std::mem::replace(&mut first, First::Answers);
-        if first != First::Answers {
+        if std::mem::take(&mut stalls) {
             clock.0.fetch_add(STALL_MS, Relaxed);
-            if first == First::StallsAndRecords {
-                recorded.extend(batch.requests.iter().map(|request| (request.id.0, batch.now)));
-            }
             return Err(is_silent());
         }
         for (request, answer) in batch.requests.iter().zip(answers) {
@@ -61,29 +48,12 @@ fn approved(world: &World) -> Vec<i64> {
     approved.map(|(offset, _)| *offset).collect()
 }
 
-/// Runs a lane whose store does so at first.
-fn stalls(first: First) -> World {
-    let (clock, looked_up) = (Noon::default(), AtomicUsize::new(0));
-    done(run_by(clock.clone(), stalling(first, &clock, BTreeMap::new(), &looked_up), world()))
-}
-
 #[test]
 fn intents_that_expire_while_the_store_stalls_are_not_approved() {
-    assert_eq!(approved(&stalls(First::Stalls)), Vec::<i64>::new());
-}
-
-#[test]
-fn what_a_stalled_store_had_recorded_is_approved_as_of_then() {
-    let world = stalls(First::StallsAndRecords);
-    let approved = approved(&world);
-    assert_eq!(approved, (0..BATCH as i64).collect::<Vec<_>>(), "the first batch, and no other");
-    let rfc3339 = String::from_utf8(noon().rfc3339().to_vec()).unwrap();
-    let ledger = world.ledger.write().unwrap();
-    for offset in approved {
-        let headers = &ledger.headers[&offset];
-        let said = [&noon().millis().to_string(), &rfc3339].iter().any(|time| headers.contains(*time));
-        assert!(said, "not decided at noon: {headers}");
-    }
+    let (clock, looked_up) = (Noon::default(), AtomicUsize::new(0));
+    let store = stalling(true, &clock, BTreeMap::new(), &looked_up);
+    let world = done(run_by(clock.clone(), store, world()));
+    assert_eq!(approved(&world), Vec::<i64>::new());
 }
 
 #[test]
@@ -93,7 +63,7 @@ fn of_what_was_read_before_an_admission_counts_whatever_the_gate_says_now_and_no
     clock.0.store(STALL_MS, Relaxed);
     let admitted: Vec<i64> = (0..100).step_by(3).collect();
     let recorded = admitted.iter().map(|offset| (id(*offset), noon())).collect();
-    let store = stalling(First::Answers, &clock, recorded, &looked_up);
+    let store = stalling(false, &clock, recorded, &looked_up);
     let world = done(run_by(clock.clone(), store, World { read_before: Some(READ), ..world() }));
     let expected: Vec<i64> = admitted.into_iter().filter(|offset| *offset < READ).collect();
     assert_eq!(approved(&world), expected);
@@ -103,26 +73,12 @@ fn of_what_was_read_before_an_admission_counts_whatever_the_gate_says_now_and_no
 #[test]
 fn a_replay_of_a_budget_that_cannot_be_asked_is_approved_and_holds_up_no_other() {
     let (clock, looked_up) = (Noon::default(), AtomicUsize::new(0));
-    let store = stalling(First::Answers, &clock, [(id(1), noon())].into(), &looked_up);
-    let rules = tokens::budget(tokens::ENOUGH, "channel = \"c1\"\non_unavailable = \"suppress\"\n");
+    let store = stalling(false, &clock, [(id(1), noon())].into(), &looked_up);
+    let rules = tokens::budget("channel = \"c1\"\non_unavailable = \"suppress\"\n");
     let unavailable_after = Some(Duration::from_millis(50));
     let (read_before, tokens_away) = (Some(2), Arc::new(AtomicBool::new(true)));
     let world = World { rules, tokens_away, unavailable_after, read_before, ..World::default() };
     let world = done(run_by(clock.clone(), store, world));
     let others: Vec<i64> = (0..RECORDS).filter(|offset| *offset == 1 || offset % 3 != 1).collect();
     assert_eq!(approved(&world), others);
-}
-
-#[test]
-fn bypasses_that_do_not_count_go_on_without_the_store_also_where_they_are_looked_up() {
-    let (clock, asked) = (Noon::default(), AtomicUsize::new(0));
-    clock.0.store(STALL_MS, Relaxed);
-    let away = store(|_, _| {
-        asked.fetch_add(1, Relaxed);
-        Err(is_silent())
-    });
-    let (rules, read_before) = (tokens::BYPASS_ALL.to_owned(), Some(RECORDS));
-    let world = done(run_by(clock, away, World { rules, read_before, ..world() }));
-    assert_eq!(approved(&world), Vec::<i64>::new(), "all have expired");
-    assert_eq!(asked.load(Relaxed), (RECORDS as usize).div_ceil(BATCH), "once a batch");
 }

@@ -1,9 +1,8 @@
 //! The tokens of budgets: who grants them, and which go back.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use weir_core::{
-    basis::shard::IdHash,
     limit::{
         budget::{
             SpanNow,
@@ -12,7 +11,7 @@ use weir_core::{
         },
         share::TurnNumber,
     },
-    ports::{Share, embedded::EmbeddedStore},
+    ports::Share,
 };
 
 use super::*;
@@ -39,14 +38,14 @@ pub(super) fn ledger() -> EmbeddedLedger {
 }
 
 /// More than there are intents.
-pub(super) const ENOUGH: u64 = 1_000_000;
+const ENOUGH: u64 = 1_000_000;
 /// Bypasses that do not count are in no history, and take tokens again where they are decided again: some of the intents, and all of them.
 pub(super) const BYPASS: &str = "[[bypass]]\nchannel = \"c2\"\ncounts = false\n";
 pub(super) const BYPASS_ALL: &str = "[[bypass]]\nchannel = [\"c0\", \"c1\", \"c2\"]\ncounts = false\n";
 
-/// A budget of this limit, and what else it has.
-pub(super) fn budget(limit: u64, more: &str) -> String {
-    format!("[[budgets]]\nname = \"all\"\nlimit = {limit}\ntotal = true\nbest_effort = true\n{more}")
+/// A budget that is enough for all, and what else it has.
+pub(super) fn budget(more: &str) -> String {
+    format!("[[budgets]]\nname = \"all\"\nlimit = {ENOUGH}\ntotal = true\nbest_effort = true\n{more}")
 }
 
 /// How much of the budget is used.
@@ -62,25 +61,8 @@ pub(super) fn used(mut ledger: EmbeddedLedger) -> u64 {
 /// A world whose policy has a budget for all and this bypass, and how much of the budget is used.
 fn funded(bypass: &str) -> (World, impl FnOnce() -> u64) {
     let ledger = ledger();
-    let (rules, tokens) = (budget(ENOUGH, bypass), Some(ledger.clone()));
+    let (rules, tokens) = (budget(bypass), Some(ledger.clone()));
     (World { rules, tokens, ..World::default() }, move || used(ledger))
-}
-
-#[test]
-fn a_lane_that_is_told_to_stop_while_the_store_is_asked_gives_back_the_tokens_of_what_it_has_not_asked_for() {
-    // It is never asked for a bypass that does not count, and may have recorded all others.
-    let (world, used) = funded(BYPASS);
-    let (asked, stop) = (AtomicUsize::new(0), world.stop.clone());
-    let store = hanging(|batch| {
-        asked.store(batch.requests.len(), Relaxed);
-        stop.cancel();
-    });
-    let (end, world) = run_with(store, world);
-    end.unwrap();
-    assert!(world.visible.is_empty());
-    let asked = asked.load(Relaxed);
-    assert!(asked > 0 && asked < BATCH, "{asked} of {BATCH}");
-    assert_eq!(used(), asked as u64);
 }
 
 #[test]
@@ -107,29 +89,6 @@ fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
         scope.spawn(|| pays_once(is_silent, true));
         scope.spawn(|| pays_once(has_lost_its_history, false));
     });
-}
-
-#[test]
-fn the_last_intents_of_a_budget_are_not_denied_for_want_of_tokens_that_their_batch_has_kept() {
-    let ledger = ledger();
-    let (rules, tokens) = (budget(RECORDS.unsigned_abs(), ""), Some(ledger.clone()));
-    // They do not expire; where they may, the sink leaves it to the test what is approved.
-    let world = World { rules, tokens, expires_at: Some("2026-11-22T12:00:00Z"), ..World::default() };
-    // The store does not answer when it is asked for the last intent for the first time.
-    let (mut was_silent, recorded) = (false, EmbeddedStore::new(86_400_000_i64));
-    let last = IdHash::of(&format!("i-{}", RECORDS - 1));
-    let silent_at_the_end = store(|batch, answers| {
-        let is_last = batch.requests.iter().any(|request| request.id == last);
-        if is_last && !std::mem::replace(&mut was_silent, true) {
-            return Err(is_silent());
-        }
-        recorded.admit_each(batch, &vec![batch.now; batch.requests.len()], answers);
-        Ok(())
-    });
-    let world = done(run_with(silent_at_the_end, world));
-    let committed = world.ledger.read().unwrap();
-    let approved = committed.outputs.values().filter(|(to, _)| *to == Destination::APPROVED).count();
-    assert_eq!((approved, used(ledger)), (RECORDS as usize, RECORDS.unsigned_abs()));
 }
 
 #[test]

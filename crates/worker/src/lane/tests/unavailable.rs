@@ -162,17 +162,6 @@ fn owed_sends_are_recorded_once_the_shard_is_back_and_before_it_is_asked_again()
 }
 
 #[test]
-fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
-    for fates in [[Fate::Refused, Fate::Unclear], [Fate::Unclear, Fate::Refused], [Fate::Unclear, Fate::Unclear]] {
-        let commits = fates.into_iter().cycle().take(4).collect();
-        let world = go(World { commits, ..world("approve approve approve", Some(12)) });
-        let ledger = world.ledger.write().unwrap();
-        assert!(ledger.later().count() > 0);
-        settled(&ledger);
-    }
-}
-
-#[test]
 fn owed_sends_are_recorded_at_the_end_though_the_turn_that_tells_others_is_not_taken() {
     let (pressed, world) = (pressure::pressed(), world("approve approve approve", Some(2)));
     let world = World { rules: pressed.rules + &world.rules, pressed: pressed.pressed, no_turns: true, ..world };
@@ -217,28 +206,11 @@ fn where_nothing_can_be_deferred_the_lane_waits_in_place() {
 fn a_batch_that_is_judged_again_and_again_pays_its_budget_once() {
     // Intents of the first class hold up those of the second, which could be approved; a bypass is approved anyway.
     let (ledger, world) = (tokens::ledger(), world("wait approve suppress", Some(60)));
-    let rules = world.rules + &tokens::budget(tokens::ENOUGH, tokens::BYPASS);
+    let rules = world.rules + &tokens::budget(tokens::BYPASS);
     let world = World { rules, tokens: Some(ledger.clone()), ..world };
     // In real time: the task that holds the tokens is beside the lane. By the ledger's clock all is admitted before its first use.
     done(run_by(SystemClock, Sharded(Arc::clone(&world.ledger)), world));
     assert_eq!(tokens::used(ledger), RECORDS.unsigned_abs());
-}
-
-#[test]
-fn what_waits_is_decided_once_whatever_becomes_of_commits_and_partitions() {
-    std::thread::scope(|scope| {
-        for actions in ["wait wait wait", "wait approve suppress", "approve wait wait"] {
-            for looks in [1, 3, 10, 40] {
-                for (revoke_every, wheel) in [(None, None), (Some(7), None), (None, WHEEL), (Some(11), WHEEL)] {
-                    scope.spawn(move || {
-                        let commits = [Fate::Unclear, Fate::Refused, Fate::Unclear].into();
-                        let world = go(World { commits, revoke_every, wheel, ..world(actions, Some(looks)) });
-                        settled(&world.ledger.write().unwrap());
-                    });
-                }
-            }
-        }
-    });
 }
 
 #[test]
