@@ -1,22 +1,18 @@
 //! A fake Kafka of one broker: the intents, the outputs with their transactions, the group and its offsets.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
 use weir_core::{
-    batch::record::{Destination, Output, OutputValue, Progress},
-    decision::approved::{self, ApprovedRecord},
-    deferral::{Deferral, HEADERS, wheel::Ring},
+    decision::approved,
+    deferral::HEADERS,
     intent::{decode, fields::FieldMap},
 };
 
 use super::{
     delivery::WAITING,
     downstream::SharedDownstream,
-    env::Env,
     group::Group,
+    prelude::*,
     retries,
-    rings::{Header, Intent, Log, Place, SHARES, Stored},
-    sabotage::Sabotage,
+    rings::{Header, Place, Stored},
 };
 
 /// The broker ends transactions that are open for longer.

@@ -1,37 +1,14 @@
 //! The budgets of a run's policy; and their checks, by recorded and by true times.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
-
 use serde_json::Value;
 use weir_core::{
-    basis::shard::IdHash,
-    decision::approved::ApprovedRecord,
     history::decide::Scope,
-    intent::class::{Filter, table_name},
-    limit::budget::{Budget, BudgetId, BudgetSpan, RecordSpend, WhenUnavailable},
-    policy::{Action, Mode, Period, Selection},
+    intent::class::table_name,
+    limit::budget::{BudgetSpan, RecordSpend},
+    policy::Period,
 };
-use weir_worker::lane::ANSWERS_HOLD;
 
-use super::{
-    broker::{Broker, Out},
-    check::{Judge, told},
-    cluster::Cluster,
-    env::{Env, lock},
-    rules::{of_category, on_channel},
-    run::World,
-    sabotage::{About, Sabotage},
-    store::field_of,
-    tells::Denial,
-    till::Till,
-    time::wall_ms,
-    truth::Decided,
-    workload::{Ask, Kind},
-};
+use super::{prelude::*, rules::of_category, tells::Denial, till::Till};
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
 const DAY_MS: i64 = 24 * 3_600_000;

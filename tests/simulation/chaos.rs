@@ -1,15 +1,8 @@
 //! Random faults, one after the other; then everything recovers.
 
-use std::{rc::Rc, time::Duration};
-
-use tokio::task::spawn_local;
-
 use super::{
-    cluster::{self, Cluster, Keeps},
-    env::{Env, lock},
-    process::{Moment, Process},
-    run::World,
-    sabotage::{About, Sabotage},
+    cluster::{self, Keeps},
+    prelude::*,
     snapshots::Snapshot,
 };
 

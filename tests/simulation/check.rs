@@ -1,34 +1,14 @@
 //! Checks the promises on the committed output, whatever happened, without weir's own accounting.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::atomic::Ordering::Relaxed,
-};
-
 use serde_json::Value;
-use weir_core::{
-    basis::{clocks::MAX_SKEW_MS, shard::IdHash, time::Time},
-    batch::record::{Destination, OutputValue},
-    deferral::DeferReason,
-    history::decide::AdmitVerdict,
-    limit::budget::WhenUnavailable,
-    policy::Mode,
-};
 
 use super::{
-    broker::{Broker, Out},
-    cluster::Cluster,
-    env::lock,
     ledger::{self, Ledger, Mark},
+    prelude::*,
     refunds::Refunded,
-    rings::Log,
-    rules::{Limit, Of, east_of, limits_of},
-    run::World,
-    store::field_of,
-    tale::{Tale, tell},
-    time::wall_ms,
-    truth::{Decided, some_moment},
-    workload::{Ask, Asks, Kind, Shut},
+    rules::{Limit, Of, limits_of},
+    tale::tell,
+    workload::{Asks, Shut},
 };
 
 /// The decision of an approved record.

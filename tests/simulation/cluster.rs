@@ -1,24 +1,19 @@
 //! A Redis Cluster: primaries with one replica each, slots that move, nodes that forget. One lock, one thread.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::Duration,
-};
+use std::collections::VecDeque;
 
 use redis::Value;
 
 use super::{
     commands::{self, Change, Effects},
-    env::{Env, lock},
     ledger::{Ledger, Writer},
     permits,
+    prelude::*,
     pressure::SharedHeard,
     rules::MOST,
-    sabotage::Sabotage,
-    script::{self, Data, Item, Script, error},
+    script::{self, error},
     services::Forgotten,
     till::Till,
-    time::wall_ms,
 };
 
 const FIRST_PORT: u16 = 7000;

@@ -1,10 +1,11 @@
 //! The few commands that weir sends, on the keys of one node. Of those on streams: XADD with MINID and `*`, and XRANGE.
 
-use std::collections::BTreeMap;
-
 use redis::Value;
 
-use super::script::{Data, EntryId, Item, Stream, error};
+use super::{
+    prelude::*,
+    script::{EntryId, Stream, error},
+};
 
 /// The effect of a write on a hash field or a string.
 #[derive(Debug)]

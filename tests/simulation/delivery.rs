@@ -1,28 +1,16 @@
 //! The route of a run's policy, how the policy changes it, and the consumers that deliver what is approved on it.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::VecDeque;
 
 use weir_core::{
-    basis::current::Current,
-    batch::record::{ApprovedTopic, Destination},
-    intent::class::Filter,
-    limit::route::{DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, Reserved, Route, WhenFull},
-    policy::{Policy, Selection},
+    batch::record::ApprovedTopic,
+    limit::route::{DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, Reserved, Route},
 };
 
 use super::{
-    broker::Broker,
     downstream::{PARTITIONS, partition_of},
-    env::{Env, lock},
-    rules::{self, on_channel},
-    run::World,
-    sabotage::{About, Sabotage},
-    workload::{Ask, Kind},
+    prelude::*,
+    rules,
 };
 
 pub const ROUTE: &str = "route";

@@ -1,14 +1,8 @@
 //! What keepers see of the route: the offsets of its approved topic, partition by partition, as its consumers commit them, and the
 //! intents that wait for it.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
 use weir_core::{
-    basis::time::Time,
-    batch::record::{ApprovedTopic, Destination},
+    batch::record::ApprovedTopic,
     limit::route::{
         Route, Waiting,
         pace::{Delivered, Lag, PartitionLag},
@@ -16,15 +10,7 @@ use weir_core::{
 };
 use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
 
-use super::{
-    broker::Broker,
-    delivery::Paced,
-    env::{Env, lock},
-    permits::{SharedBook, Standing},
-    rings::{Log, Stored},
-    sabotage::Sabotage,
-    time::wall,
-};
+use super::{permits::Standing, prelude::*, rings::Stored};
 
 /// The partitions of the route's approved topic.
 pub const PARTITIONS: usize = 3;

@@ -2,19 +2,12 @@
 
 use std::{
     io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
+    sync::{MutexGuard, PoisonError, atomic::AtomicBool},
 };
 
 use tracing::subscriber::DefaultGuard;
 
-use super::{
-    sabotage::{About, Sabotage},
-    time::{Sleep, Virtual},
-};
+use super::{prelude::*, time::Sleep};
 
 /// Shared by everything in one run.
 #[derive(Debug, Clone)]

@@ -1,8 +1,6 @@
 //! The consumer group: members, generations, eager rebalances.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use super::{env::Env, rings::Log};
+use super::prelude::*;
 
 /// After so long without a sign of life a member is out.
 const SESSION: Duration = Duration::from_secs(10);

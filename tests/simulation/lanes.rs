@@ -1,33 +1,14 @@
 //! The lanes of a process: those of the intents, and those of the wheel beside them.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
-
-use tokio_util::sync::CancellationToken;
-use weir::metrics::Metrics;
-use weir_core::{
-    batch::{decider::Decider, record::WaitingTopic},
-    deferral::wheel::{Ring, Wheel},
-    limit::route::WhenFull,
-    ports::Clock as _,
-};
+use weir_core::{batch::record::WaitingTopic, deferral::wheel::Wheel, ports::Clock as _};
 use weir_redis::NodeClocks;
 use weir_worker::{
     budgets::Claimant,
-    lane::{Lane, LaneError, LaneSettings, Task},
+    lane::{Lane, LaneSettings, Task},
     pressure::AskedTurns,
 };
 
-use super::{
-    env::Env,
-    process::Process,
-    retries,
-    rings::{Log, SHARES},
-    run::{DRAIN, World},
-    sabotage::Sabotage,
-    sink::SimSink,
-    source::SimSource,
-    time::WorkerClock,
-};
+use super::{prelude::*, retries, run::DRAIN, sink::SimSink, source::SimSource};
 
 /// The constant of this name in src/cli/clocks.rs.
 const ASK_EVERY: Duration = Duration::from_secs(2);

@@ -1,20 +1,8 @@
 //! Every entry that was ever in the histories of the fake nodes, and how it came and went: the checker's memory.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use weir_core::history::Entry;
 
-use weir_core::{
-    basis::{clocks::MAX_SKEW_MS, shard::IdHash},
-    history::Entry,
-};
-
-use super::{
-    commands::Change,
-    script::{Item, Script},
-    time::wall_ms,
-};
+use super::{commands::Change, prelude::*};
 
 /// Bytes of an entry in a history.
 pub const ENTRY: usize = 20;

@@ -1,21 +1,11 @@
 //! The network to the fake cluster: requests and replies are lost, late, or cut.
 
-use std::{
-    io,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::io;
 
 use redis::{Arg, Pipeline, RedisError, RedisResult, Value};
 use weir_redis::{Boxed, Link, Network, NodeAddr, RedisOptions};
 
-use super::{
-    cluster::{Cluster, node_at},
-    env::{Env, lock},
-};
+use super::{cluster::node_at, prelude::*};
 
 pub type SharedCluster = Arc<Mutex<Cluster>>;
 

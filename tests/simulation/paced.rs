@@ -1,27 +1,14 @@
 //! Checks the pace of approvals on the route: by what each process was granted of the permits, and by what was undelivered at each
 //! moment.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use weir_core::{
-    batch::record::Destination,
-    deferral::wheel::Ring,
-    history::decide::AdmitVerdict,
-    limit::route::{WhenFull, permits::LEASE},
-    policy::Mode,
-};
+use weir_core::limit::route::permits::LEASE;
 
 use super::{
-    broker::{Broker, Out, Submit},
-    check::Judge,
-    cluster::Cluster,
-    delivery::{Paced, Rule},
-    env::lock,
+    broker::Submit,
     permits::{Book, Turn},
+    prelude::*,
     retries,
-    rings::Log,
     rules::TOPIC,
-    workload::Ask,
 };
 
 /// How long after it was granted an intent with a permit may become visible, in a process that takes its turns: the lease, an answer

@@ -1,27 +1,10 @@
 //! The permits of the route as a process takes turns at them: the Redis edge as it is, what the checker remembers, and around it a planted
 //! bug that needs a place there.
 
-use std::{
-    collections::BTreeMap,
-    rc::Rc,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use tokio::{
-    sync::mpsc::{Receiver, channel},
-    task::spawn_local,
-};
-use tokio_util::sync::CancellationToken;
-use weir_core::{
-    limit::{
-        route::{
-            permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
-            routes::{Pool, RouteState, Routes},
-        },
-        share::TurnNumber,
-    },
-    ports::{Share, StoreError},
+use tokio::sync::mpsc::{Receiver, channel};
+use weir_core::limit::route::{
+    permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
+    routes::{Pool, RouteState, Routes},
 };
 use weir_redis::RedisPermits;
 use weir_worker::{
@@ -32,12 +15,8 @@ use weir_worker::{
 use super::{
     delivery::ROUTE,
     downstream::{SharedDownstream, SimOffsets},
-    env::{Env, lock},
     lanes::THE_ROUTE,
-    process::Process,
-    run::World,
-    sabotage::Sabotage,
-    script::Item,
+    prelude::*,
 };
 
 /// A look at the offsets says nothing any more after so long, nor where it took longer: the constant `LOOK_HOLDS` of the route's keeper.

@@ -1,15 +1,9 @@
 //! The phases of a run: faults while intents arrive; recovery; and where intents were deferred, time jumps to when the next ones
 //! are due, with faults again in some runs.
 
-use std::{fmt, rc::Rc, time::Duration};
+use std::fmt;
 
-use super::{
-    chaos,
-    rings::{Intent, Log},
-    run::World,
-    time::wall,
-    workload::BUSY,
-};
+use super::{chaos, prelude::*};
 
 /// After the last fault everything must be done within this.
 pub const RECOVERED_WITHIN: Duration = Duration::from_secs(120);

@@ -2,40 +2,13 @@
 //! of it, and around it the planted bugs that need a place there; and the checks: no more users become active than may be, and nobody is
 //! kept out for no reason.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use weir_core::{
-    basis::{clocks::MAX_SKEW_MS, shard::UserHash},
-    intent::class::Filter,
-    limit::{
-        pressure::{
-            PressureRule,
-            activity::{ActivityHash, Minute},
-            activity_log::{SharedPlaces, SyncReply, SyncRequest},
-        },
-        share::TurnNumber,
-    },
-    policy::{Action, Mode},
-    ports::{Share, StoreError},
+use weir_core::limit::pressure::{
+    activity::{ActivityHash, Minute},
+    activity_log::{SharedPlaces, SyncReply, SyncRequest},
 };
 use weir_redis::RedisActivityLog;
 
-use super::{
-    broker::Out,
-    check::{Judge, told},
-    env::{Env, lock},
-    rings::Log,
-    rules::on_channel,
-    sabotage::{About, Sabotage},
-    script::{Item, Stream},
-    time::wall,
-    truth::Decided,
-    workload::{Ask, Kind},
-};
+use super::{prelude::*, script::Stream};
 
 /// For how long the planted bug lets the log keep a member, in milliseconds: one that takes all of its turns does not notice.
 const SOON_GONE_MS: i64 = 1_500;

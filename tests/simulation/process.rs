@@ -1,21 +1,15 @@
 //! A worker process: it can be killed at any await, frozen, and its clock can be wrong.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     pin::Pin,
-    rc::Rc,
-    sync::{Arc, atomic::AtomicI64},
+    sync::atomic::AtomicI64,
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use weir_worker::deferred_shards::DeferredShards;
 
-use super::{
-    broker::Broker,
-    env::Env,
-    time::{MachineClock, WorkerClock},
-};
+use super::{prelude::*, time::MachineClock};
 
 pub type Shared = Rc<RefCell<Broker>>;
 

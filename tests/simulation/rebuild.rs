@@ -1,19 +1,8 @@
 //! `weir rebuild`: the code of `crates/redis/src/rebuild` as it is, in the steps of `src/cli/rebuild`, on the fake topics; and who
 //! runs it, more than once where a run hangs or dies.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
-
-use tokio::task::spawn_local;
 use weir_core::{
-    decision::{
-        approved::{ApprovedRecord, Sent},
-        decision_header::DecisionHeader,
-    },
+    decision::{approved::Sent, decision_header::DecisionHeader},
     history::{
         decide::Scope as BudgetScope,
         deferred_send::PastSend,
@@ -21,32 +10,18 @@ use weir_core::{
         refund::Refund,
     },
     limit::budget::{
-        BudgetId,
         lease::LONGEST_LEASE,
         ledger::{Account, Recount},
     },
-    policy::Policy,
-    ports::{Clock as _, StoreError},
+    ports::Clock as _,
 };
 use weir_kafka::sink::COMMIT_WATCHDOG;
 use weir_redis::{
     KeyspaceSeed,
     rebuild::{self, BudgetChange, BudgetKeyState, Held, NamesRepair, Rebuild, RebuildError, Restorer, Scope},
 };
-use weir_worker::lane::ANSWERS_HOLD;
 
-use super::{
-    broker::TRANSACTION_TIMEOUT,
-    budgets::spent,
-    env::lock,
-    process::{Moment, Process},
-    refunds::taken_back,
-    rings::{Intent, Log},
-    run::World,
-    sabotage::{About, Sabotage},
-    store::REFUNDS,
-    time::wall,
-};
+use super::{broker::TRANSACTION_TIMEOUT, budgets::spent, prelude::*, refunds::taken_back, store::REFUNDS};
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
 const SETTLE: Duration =

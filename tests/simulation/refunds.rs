@@ -1,12 +1,7 @@
 //! Refunds: some approved intents are refunded, or their deliveries reported, and each process reads the topic with weir's own reader.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
-
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
-use weir::metrics::Metrics;
 use weir_core::{
-    basis::shard::{IdHash, UserHash},
     history::{
         delivery_report::{Delivery, DeliveryReportReader},
         refund::RefundReader,
@@ -15,21 +10,11 @@ use weir_core::{
 };
 use weir_worker::{
     delivery_reports::DeliveryReports,
-    lane::LaneError,
     refunds::Refunds,
     topic_reader::{Feed, TopicReader},
 };
 
-use super::{
-    delivery::ROUTE,
-    process::Process,
-    rings::{Intent, Log},
-    run::{DRAIN, World},
-    sink::SimSink,
-    source::SimSource,
-    store::REFUNDS,
-    workload::BUSY,
-};
+use super::{delivery::ROUTE, prelude::*, run::DRAIN, sink::SimSink, source::SimSource, store::REFUNDS};
 
 pub const PARTITIONS: u64 = 2;
 /// How many of 1,000 deliveries that are not refunded are reported.

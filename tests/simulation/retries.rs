@@ -1,26 +1,10 @@
 //! Deliveries that fail: their consumer writes approved records back as they are, and weir approves them again later; and the checks of
 //! that.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc};
-
 use serde_json::Value;
-use weir_core::{
-    basis::header::HeaderName,
-    batch::record::Destination,
-    deferral::{DeferReason, Deferral},
-    limit::route::DEFAULT_MAX_ATTEMPTS,
-    policy::Mode,
-};
+use weir_core::{basis::header::HeaderName, limit::route::DEFAULT_MAX_ATTEMPTS};
 
-use super::{
-    broker::{Broker, Out},
-    check::Judge,
-    env::Env,
-    rings::{Header, Intent, Log},
-    run::World,
-    sabotage::About,
-    workload::Ask,
-};
+use super::{prelude::*, rings::Header};
 
 /// The topic that failed deliveries are written back to.
 pub const TOPIC: &str = "retries";

@@ -1,15 +1,11 @@
 //! The fake topics that weir reads, and their records: those that others write; and those that it writes itself, of the wheel and of
 //! waiting intents. What readers see of all that weir writes, and whether all is done.
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc, time::Duration};
+use std::ops::Range;
 
-use weir_core::{
-    basis::header::HeaderName,
-    batch::record::{Headers, Output, OutputValue},
-    deferral::{Deferral, wheel::Ring},
-};
+use weir_core::{basis::header::HeaderName, batch::record::Headers};
 
-use super::broker::{Broker, Out, State};
+use super::{broker::State, prelude::*};
 
 /// A record of a topic that weir reads: an intent, deferred or not, or a refund.
 #[derive(Debug)]

@@ -1,33 +1,17 @@
 //! The policy of a run: as plain numbers for the checker, and as text for weir.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
-
 use jiff::civil;
 use weir_core::{
-    basis::{current::Current, document::Format},
-    batch::decider::Decider,
+    basis::document::Format,
     deferral::wheel::Wheel,
     history::decide::Scope,
-    intent::class::Filter,
-    limit::{budget::Budget, pressure::PressureRule},
     policy::{
-        Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection,
-        Unavailable, file::parse_policy,
+        Bypass, Cap, CapWindow, Caps, Counts, OnUnavailable, Period, QuietHours, Unavailable, file::parse_policy,
     },
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
 
-use super::{
-    budgets,
-    delivery::{Paced, Rule},
-    env::Env,
-    growth::Growth,
-    pressure,
-    retries::Failing,
-    rings::SHARES,
-    sabotage::{About, Sabotage},
-    services::Served,
-};
+use super::{budgets, growth::Growth, prelude::*, pressure, retries::Failing, services::Served};
 
 /// A bound on histories that is reached soon: one above the highest limit.
 pub const MOST: u32 = 6;

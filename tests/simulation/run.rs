@@ -1,45 +1,28 @@
 //! One run: a seed becomes processes, faults, and a verdict.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     io::Write,
     path::Path,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering::Relaxed},
-        mpsc,
-    },
-    time::Duration,
+    sync::{atomic::AtomicI64, mpsc},
 };
 
-use tokio::task::spawn_local;
-use tokio_util::sync::CancellationToken;
-use weir::metrics::Metrics;
-use weir_core::{basis::current::Current, batch::decider::Decider, limit::HeldLimits, policy::Policy};
-use weir_worker::{budgets::BudgetKeeper, lane::LaneError, pressure::PressureKeeper};
+use weir_core::limit::HeldLimits;
+use weir_worker::{budgets::BudgetKeeper, pressure::PressureKeeper};
 
 use super::{
-    broker::Broker,
-    check,
-    delivery::{self, Rule},
+    check, delivery,
     downstream::Downstream,
-    env::{Env, Tracing, keep_log, lock},
+    env::keep_log,
     growth,
     lanes::{LaneParts, compare},
-    permits::SharedBook,
     phases,
-    process::{Process, Shared},
+    prelude::*,
     rebuild::{self, Rebuilds},
     refunds::{self, Refunded},
-    retries,
-    rules::{self, Setting},
-    sabotage::Sabotage,
-    seeds, services,
+    retries, rules, seeds, services,
     store::{Keyspace, MADE, Made},
-    tale::Tale,
-    time::{self, Virtual},
-    workload,
+    time, workload,
 };
 
 /// Process numbers from this one are operators'.

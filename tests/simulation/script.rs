@@ -1,15 +1,13 @@
 //! Runs the real Lua scripts on the keys of a fake node, with what Redis gives them: `redis`, `struct`, `cmsgpack`,
 //! `bit`.
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-};
-
 use mlua::{Lua, MultiValue, Value as LuaValue, Variadic};
 use redis::Value;
 
-use super::commands::{self, Effects};
+use super::{
+    commands::{self, Effects},
+    prelude::*,
+};
 
 /// A key's value.
 #[derive(Debug, Clone, PartialEq, Eq)]

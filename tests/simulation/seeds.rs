@@ -1,20 +1,10 @@
 //! Many seeds, and the report of one that fails.
 
-use std::{
-    collections::BTreeSet,
-    ops::Range,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
-    time::{Duration, Instant},
-};
+use std::{ops::Range, sync::atomic::AtomicUsize, time::Instant};
 
 use super::{
-    env::{Tracing, lock},
+    prelude::*,
     run::{Outcome, STUCK, run},
-    sabotage::Sabotage,
-    tale::Tale,
 };
 
 /// Number of seeds that a test of a change runs: every change is tested with eight times as many.

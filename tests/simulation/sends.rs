@@ -1,24 +1,10 @@
 //! Checks approved sends: caps by recorded and by true times, histories, refunds.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
-
-use weir_core::{basis::shard::IdHash, history::decide::AdmitVerdict, policy::Mode};
-
 use super::{
-    broker::{Broker, Out},
-    check::{Judge, Told, counts, of_id, told},
-    cluster::Cluster,
-    env::lock,
+    check::{Told, counts, of_id},
     ledger::{ENTRY, entries},
-    rings::Log,
-    rules::{Limit, Of, Over, east_of, limits_of},
-    script::Item,
-    store::field_of,
-    truth::{Decided, some_moment},
-    workload::{Ask, Kind},
+    prelude::*,
+    rules::{Limit, Of, Over, limits_of},
 };
 
 /// An approved send as the checker judges it.

@@ -1,19 +1,13 @@
 //! A service that asks before it works: its instances register, ask processes for admissions, and report their ends; and the checks of
 //! what they are given.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
-
-use tokio::task::spawn_local;
-use weir::metrics::Metrics;
 use weir_oracle::{
     admissions::Admission,
     desk::{ServiceDesk, ServiceKeeper},
     service::{Registration, ServiceName},
 };
 
-use super::{
-    check::Judge, cluster::Cluster, env::Env, process::Process, run::World, sabotage::About, store, workload::BUSY,
-};
+use super::{prelude::*, store};
 
 const DICE: &str = "servic";
 /// For so long its instances ask.

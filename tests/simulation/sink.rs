@@ -1,22 +1,15 @@
 //! A transactional producer on the fake broker, as a lane's sink: it fails in the ways of `crates/kafka/src/producer.rs`.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
-
-use tokio::{sync::oneshot, task::spawn_local};
+use tokio::sync::oneshot;
 use weir_core::{
-    batch::record::{Job, Output, Progress},
-    deferral::wheel::Ring,
+    batch::record::Job,
     ports::{CommitError, CommitTimes, Settled, Sink},
 };
 use weir_kafka::sink::COMMIT_WATCHDOG;
 
 use super::{
-    broker::{Broker, End, Fetched, Membership, Refusal, Submit, TRANSACTION_TIMEOUT},
-    env::{Env, lock},
-    permits::SharedBook,
-    process::{Moment, Process, Shared},
-    rings::Log,
-    sabotage::Sabotage,
+    broker::{End, Fetched, Refusal, Submit, TRANSACTION_TIMEOUT},
+    prelude::*,
     source::Batch,
 };
 

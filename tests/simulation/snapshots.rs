@@ -1,15 +1,6 @@
 //! Nodes that come back with what they had some time before: the keyspace's epoch is there, so weir cannot notice it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
-
-use super::{
-    cluster::{Cluster, Keeps},
-    script::Data,
-    services::Forgotten,
-};
+use super::{cluster::Keeps, prelude::*, services::Forgotten};
 
 /// What a group's primary had at a moment.
 pub struct Snapshot {

@@ -1,23 +1,9 @@
 //! The lanes' store: the Redis edge as it is, on the fake cluster; and around it the planted bug that needs a place there.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
 use weir_core::{
-    basis::{
-        shard::{IdHash, UserHash},
-        time::Time,
-    },
-    history::{
-        admit::AdmitBatch,
-        decide::{AdmitVerdict, Answer},
-        deferred_send::DeferredSend,
-    },
+    history::{admit::AdmitBatch, decide::Answer, deferred_send::DeferredSend},
     intent::class::{ClassNames, ClassNumbers},
-    ports::{Store, StoreError},
+    ports::Store,
 };
 use weir_redis::{
     KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisPermits,
@@ -25,15 +11,11 @@ use weir_redis::{
 };
 
 use super::{
-    cluster::Cluster,
-    env::{Env, Tracing, lock},
     link::{SharedCluster, SimNetwork},
+    prelude::*,
     pressure::{SharedHeard, SimActivityLog},
-    rules::Setting,
-    sabotage::Sabotage,
-    script::{Data, Item},
     tells::{SimLedger, Tells},
-    time::{self, Virtual, WorkerClock, wall},
+    time,
 };
 
 const GROUPS: usize = 3;

@@ -1,23 +1,9 @@
 //! Counts of the situations that runs reached, to check that the seeds reach all of them.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
-
 use serde_json::Value;
-use weir_core::{
-    batch::record::Destination,
-    deferral::{DeferReason, wheel::Ring},
-};
 use weir_redis::RetryCause;
 
-use super::{
-    broker::Out,
-    check::{reason, told},
-    delivery::Rule,
-    env::lock,
-    rings::Log,
-    run::World,
-    workload::Asks,
-};
+use super::{check::reason, prelude::*, workload::Asks};
 
 /// The counts of one run or of many.
 #[derive(Debug, Default, Clone)]

@@ -1,29 +1,16 @@
 //! What the ledger tells the processes, and the policy's budgets: the checker's memory; and around the ledger the planted bugs that need
 //! a place there.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
 use weir_core::{
     intent::class::ClassNames,
-    limit::{
-        budget::{
-            Budget, BudgetId, SpanNow,
-            ledger::{BudgetTokens, CountId, GiveBack, TakeAnswer, TakeTurn},
-        },
-        share::TurnNumber,
+    limit::budget::{
+        SpanNow,
+        ledger::{BudgetTokens, CountId, GiveBack, TakeAnswer, TakeTurn},
     },
-    ports::{Share, StoreError},
 };
 use weir_redis::RedisLedger;
 
-use super::{
-    env::{Env, lock},
-    sabotage::Sabotage,
-};
+use super::prelude::*;
 
 /// For how long a denial holds for a batch that waited for it.
 const SETTLED: Duration = Duration::from_secs(5);

@@ -1,14 +1,9 @@
 //! What the fake nodes grant of budgets, by their own scripts: the checker's memory of each budget's hash.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use redis::Value;
 use weir_core::basis::shard::filter_places;
 
-use super::{
-    commands::text,
-    script::{Data, Item, Script},
-};
+use super::{commands::text, prelude::*};
 
 /// The bits that mark totals of campaigns that are gone, as in `lua/make_room.lua`.
 const MARK_BITS: u32 = 1 << 18;

@@ -1,28 +1,20 @@
 //! Virtual time: it stands still while anything can run, and then jumps to the next timer.
 
 use std::{
-    collections::BTreeMap,
     future::poll_fn,
     pin::{Pin, pin},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::AtomicBool,
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use tokio::task::LocalSet;
 use weir_core::{
-    basis::{
-        clocks::{Append, MAX_SKEW_MS, WrongClock},
-        time::Time,
-    },
+    basis::clocks::{Append, WrongClock},
     ports::Clock,
 };
 use weir_worker::clock::ComparedClock;
 
-use super::env::lock;
+use super::prelude::*;
 
 /// When the simulation begins, in milliseconds since 1970: 20 s before a day ends in UTC.
 const BEGIN_MS: i64 = 1_795_046_380_000;

@@ -3,15 +3,9 @@
 //! A record was decided when the store answered the lane that wrote it, or, where the store was not asked, between the
 //! read of its intent and the submit of its batch. The machine's clock then showed the true time and what it was off by.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::ops::RangeInclusive;
 
-use weir_core::{
-    basis::shard::{IdHash, UserHash},
-    history::decide::AdmitVerdict,
-};
-use weir_worker::lane::ANSWERS_HOLD;
-
-use super::{broker::Out, env::lock, run::World, store::Answered, time::wall_ms, workload::Ask};
+use super::{prelude::*, store::Answered};
 
 /// How long before the store was asked the clock may have been read.
 pub const JUDGED_WITHIN: Duration = Duration::from_secs(1);

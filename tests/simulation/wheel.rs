@@ -1,32 +1,8 @@
 //! Checks deferral: each intent in one place at every moment, back when it is due and not before, and deferred for a reason.
 
-use std::{collections::BTreeMap, time::Duration};
+use weir_core::deferral::wheel::{Bucket, rounded};
 
-use weir_core::{
-    basis::time::Time,
-    batch::record::Destination,
-    deferral::{
-        DeferReason, Deferral,
-        wheel::{Bucket, Ring, rounded},
-    },
-    history::decide::AdmitVerdict,
-    limit::{
-        budget::{Budget, WhenUnavailable},
-        pressure::PressureRule,
-    },
-    policy::{Action, Mode},
-};
-
-use super::{
-    broker::{Broker, Commit, Out},
-    check::{Judge, reason},
-    phases::RECOVERED_WITHIN,
-    rings::Log,
-    rules::TOPIC,
-    time::wall,
-    truth::{Decided, some_moment},
-    workload::{Ask, Kind},
-};
+use super::{broker::Commit, check::reason, phases::RECOVERED_WITHIN, prelude::*, rules::TOPIC};
 
 /// How late a deferred intent may come back while nothing fails: its bucket, which has few in a run, included.
 const LATE: Duration = Duration::from_secs(60);

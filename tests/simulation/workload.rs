@@ -1,14 +1,10 @@
 //! The intents of a run, and what each asks for.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
 use serde_json::{Value, json};
 
 use super::{
-    env::Env,
-    rings::Intent,
-    rules::{Quiet, Setting, USERS, east_of, is_free, zone_of},
-    time::wall_ms,
+    prelude::*,
+    rules::{Quiet, USERS, is_free, zone_of},
 };
 
 pub const PARTITIONS: u64 = 4;
