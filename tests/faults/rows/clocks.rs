@@ -1,17 +1,8 @@
 //! Wrong clocks. Rows 20 and 33.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Result, ensure};
-use testkit::{clock::ProcessClock, redis::RedisCluster};
 use weir_core::basis::clocks::MAX_SKEW_MS;
 
-use super::{plain, under_load};
-use crate::{
-    ground::Ground,
-    support::http::{get, metric},
-    trial::{Findings, Order, Trial, now_ms},
-};
+use super::*;
 
 const MINUTE_S: i64 = 60;
 const HOUR_S: i64 = 60 * MINUTE_S;

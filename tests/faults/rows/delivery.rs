@@ -3,26 +3,11 @@
 mod edits;
 mod service;
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, ensure};
-use serde_json::Value;
-use testkit::{
-    kafka::{Api, Delivery, Fate, Moment, Record, Trap},
-    worker::Worker,
-};
+use testkit::kafka::Delivery;
 
 pub use self::edits::killed_over_edits;
 use self::service::Instance;
-use super::plain;
-use crate::{
-    ground::Ground,
-    support::{
-        POLICY,
-        http::{address, get},
-    },
-    trial::{Findings, Order, SHORT_SESSION, SMALL, Trial, now_ms},
-};
+use super::*;
 
 const AHEAD: Duration = Duration::from_secs(5);
 /// What delivery takes per second: less than comes.

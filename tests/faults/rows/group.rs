@@ -1,16 +1,6 @@
 //! The worker's process: killed, asked to stop; and its consumer group: zombies, storms, stalls, twins. Rows 1 to 6 and 13.
 
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
-use testkit::kafka::{Api, Fate, Moment, Trap};
-
-use super::{pause, plain, tapped, under_load};
-use crate::{
-    ground::Ground,
-    support::http::metric,
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, SMALL},
-};
+use super::*;
 
 /// Intents published before a case begins, so that batches are full from the start.
 const BACKLOG: usize = 2_000;

@@ -3,21 +3,11 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    time::Duration,
 };
 
-use anyhow::{Result, ensure};
 use tokio::io::AsyncWriteExt as _;
 
-use super::{
-    limits::{figure, limit},
-    under_load,
-};
-use crate::{
-    ground::Ground,
-    support::http::{address, get},
-    trial::{Findings, Order},
-};
+use super::{limits::{figure, limit}, *};
 
 /// Connections held open at once.
 const CONNECTIONS: usize = 10_000;

@@ -1,21 +1,9 @@
 //! Hostile records, and load concentrated on one user, shard or campaign. Rows 23 and 24.
 
-use std::{collections::HashMap, time::Duration};
-
-use anyhow::{Context, Result, ensure};
-use testkit::{kafka::Record, redis::RedisServer};
 use weir_core::basis::shard::{Layout, UserHash};
 
-use super::{limits::figure, on, plain, under_load};
-use crate::{
-    ground::Ground,
-    support::{
-        TOPICS, header,
-        model::Sent,
-        outcome::{CASE, case},
-    },
-    trial::{Findings, Order, SHARDS, Trial},
-};
+use super::{limits::figure, *};
+use crate::support::{TOPICS, outcome::case};
 
 #[path = "../../fixtures/hostile.rs"]
 mod table;

@@ -1,26 +1,11 @@
 //! Shards that lose their history, the tables of names, and `weir rebuild`. Rows 18, 29b and 32.
 
-use std::{
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{path::Path, process::Command};
 
-use anyhow::{Context, Result, ensure};
-use testkit::{
-    process::{Exit, Guarded, Signal, output_within},
-    redis::RedisCluster,
-};
+use testkit::process::{Exit, Guarded, Signal, output_within};
 
-use super::under_load;
-use crate::{
-    ground::Ground,
-    support::{
-        http::{degraded, get, metric},
-        weir,
-    },
-    trial::{Findings, Order, Trial},
-};
+use super::*;
+use crate::support::{http::degraded, weir};
 
 /// Everything on a node and its replica is deleted.
 pub fn flush(cluster: &mut RedisCluster, node: usize) -> Result<()> {

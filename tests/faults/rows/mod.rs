@@ -17,15 +17,30 @@ pub mod sources;
 pub mod topics;
 pub mod wheel;
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    time::{Duration, Instant},
+};
 
-use anyhow::Result;
-use testkit::redis::RedisCluster;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testkit::{
+    clock::ProcessClock,
+    kafka::{Api, Fate, Moment, Record, Trap},
+    redis::{RedisCluster, RedisServer},
+    worker::Worker,
+};
 
 use crate::{
     ground::Ground,
-    support::model::Sent,
-    trial::{Order, Trial},
+    support::{
+        POLICY, header,
+        http::{address, get, metric},
+        model::Sent,
+        outcome::CASE,
+    },
+    trial::{Findings, Order, PARTITIONS, SHARDS, SHORT_SESSION, SMALL, Trial, now_ms},
 };
 
 /// A case on the one broker and the Redis Cluster.

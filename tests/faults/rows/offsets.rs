@@ -1,16 +1,9 @@
 //! Offsets that are lost, with their group or with a topic that was recreated, and those of added partitions. Rows 30 and 39.
 
-use std::{collections::HashMap, ops::Range, time::Duration};
-
-use anyhow::{Context, Result, ensure};
 use testkit::wait_for;
 
-use super::plain;
-use crate::{
-    ground::Ground,
-    support::{header, model::Sent, outcome::CASE, workload},
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
-};
+use super::*;
+use crate::support::workload;
 
 /// How long deleting and recreating a topic may take.
 const RECREATED_DEADLINE: Duration = Duration::from_secs(60);

@@ -1,25 +1,15 @@
 //! Errors, lost and late replies of Redis, keyspaces that weir refuses, and a silence longer than intents live. Rows 16, 17, 19 and 27.
 
-use std::{collections::HashMap, thread::JoinHandle, time::Duration};
+use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use serde_json::{Value, json};
+use anyhow::anyhow;
 use testkit::{
-    kafka::Record,
     proxy::{Mode, Proxy},
-    redis::{RedisServer, connect},
+    redis::connect,
 };
 
-use super::{on, pause, plain, under_load};
-use crate::{
-    ground::Ground,
-    support::{
-        Decision, POLICY, header,
-        http::metric,
-        outcome::{CASE, intent},
-    },
-    trial::{Findings, Order, Trial, now_ms},
-};
+use super::*;
+use crate::support::{Decision, outcome::intent};
 
 /// How long a command may take that is to take long.
 const LONG: Duration = Duration::from_secs(60);

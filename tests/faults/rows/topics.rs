@@ -1,19 +1,9 @@
 //! Topics that are missing, denied, too small, compacted or truncated. Rows 9, 10, 11.
 
-use std::time::{Duration, Instant};
+use testkit::{kafka::Publisher, unique, wait_for};
 
-use anyhow::{Result, ensure};
-use testkit::{
-    kafka::{Publisher, Record},
-    unique, wait_for,
-};
-
-use super::plain;
-use crate::{
-    ground::Ground,
-    support::{http::metric, workload},
-    trial::{Findings, Order, PARTITIONS, Trial},
-};
+use super::*;
+use crate::support::workload;
 
 /// Settings of the topics of all scenes.
 const SIZES: (&str, &str) = ("max.message.bytes", "9000000");

@@ -1,21 +1,7 @@
 //! Deferred intents while something breaks. Row 34. Workers and their Redis have a clock that the case moves; the brokers have the
 //! true one.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use anyhow::{Result, ensure};
-use testkit::{
-    clock::ProcessClock,
-    kafka::{Api, Fate, Moment, Trap},
-    redis::RedisServer,
-};
-
-use super::on;
-use crate::{
-    ground::Ground,
-    support::{http::metric, model::Sent},
-    trial::{Findings, Order, Trial, now_ms},
-};
+use super::*;
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;

@@ -1,23 +1,11 @@
 //! Budgets whose nodes lose everything, come back with an old snapshot, have a clock that is ahead, or carry out turns without an answer.
 
-use std::{ops::Range, time::Duration};
-
-use anyhow::{Context, Result, bail, ensure};
-use testkit::{
-    clock::ProcessClock,
-    proxy::{Mode, Proxy},
-    redis::{RedisCluster, RedisServer},
-    worker::Worker,
-};
+use anyhow::bail;
+use testkit::proxy::{Mode, Proxy};
 use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
-use super::{BUDGETS, OFFERED, PREPAID_LIMIT, Prepaid, fullest, judged, spent, sum};
-use crate::{
-    ground::Ground,
-    rows::{lost::rebuild, on, plain, send},
-    support::{POLICY, http::metric, model::Sent},
-    trial::{Findings, Order, SHARDS, SHORT_SESSION, Trial},
-};
+use super::*;
+use crate::rows::lost::rebuild;
 
 /// A total for each campaign: for those of the load, and for one that is spent before it begins.
 const TOTALS: &str = r#"
