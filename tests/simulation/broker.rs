@@ -223,10 +223,9 @@ impl Broker {
 
     /// A process is frozen or dead, or awake again.
     pub fn silence(&mut self, process: u64, since: Option<Duration>) {
-        self.group.silence(process, since);
-        self.later.silence(process, since);
-        self.waiting.silence(process, since);
-        self.retrying.silence(process, since);
+        for group in [&mut self.group, &mut self.later, &mut self.waiting, &mut self.retrying] {
+            group.silence(process, since);
+        }
     }
 
     /// A producer takes over its id, which ends the open transaction.

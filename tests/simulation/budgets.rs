@@ -8,7 +8,7 @@ use weir_core::{
     policy::Period,
 };
 
-use super::{prelude::*, rules::of_category, tells::Denial, till::Till};
+use super::{prelude::*, rules::of_category, tells::Denial};
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
 const DAY_MS: i64 = 24 * 3_600_000;
@@ -98,13 +98,6 @@ pub fn spent(out: &Out) -> RecordSpend {
     }
 }
 
-impl Taken {
-    /// Whether a count of the budget began when it was recorded and not visible yet.
-    fn is_on_top(&self, till: &Till, key: &str) -> bool {
-        self.recorded.is_some_and(|recorded| till.is_not_counted(key, wall_ms(recorded), wall_ms(self.visible)))
-    }
-}
-
 impl Judge<'_> {
     /// All promises about what was approved from budgets.
     pub fn budgets(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
@@ -144,7 +137,9 @@ impl Judge<'_> {
             // A node with an old snapshot grants by what that has, until its shards are marked to be rebuilt.
             let forgotten = forgotten + cluster.till.granted_on_return(&key);
             // A replay is approved whatever is left, also one that a count which began meanwhile does not have.
-            let on_top = taken.iter().filter(|taken| taken.is_on_top(&cluster.till, &key)).map(|taken| taken.cost);
+            let is_on_top = |recorded, visible| cluster.till.is_not_counted(&key, wall_ms(recorded), wall_ms(visible));
+            let on_top = taken.iter().filter(|taken| taken.recorded.is_some_and(|at| is_on_top(at, taken.visible)));
+            let on_top = on_top.map(|taken| taken.cost);
             self.limit(id, budget, taken, budget.limit + forgotten + on_top.sum::<u64>());
         }
     }

@@ -230,9 +230,8 @@ impl<'w> Judge<'w> {
     /// The `decided_at` of a record is a time that the machine's clock showed when it was decided, or later if the user's
     /// newest entry was ahead of it.
     pub fn by_the_clock(&mut self, out: &Out, decided: Decided, at: i64) {
-        const AHEAD_MS: i64 = 5 * 60 * 1000;
         let clock = self.world.clock(out.submit.instance, decided.from, decided.upto);
-        if !clock.iter().any(|span| (*span.start()..=span.end() + AHEAD_MS).contains(&at)) {
+        if !clock.iter().any(|span| (*span.start()..=span.end() + MAX_SKEW_MS).contains(&at)) {
             let Out { intent, submit, .. } = out;
             self.broken.push(format!(
                 "clock: {} of {:?} says that it was decided at {at}, and was {decided:?}, when the clock showed {clock:?}: {submit:?}, {:?}",

@@ -16,13 +16,13 @@ use super::{
     till::Till,
 };
 
-const FIRST_PORT: u16 = 7000;
+pub const FIRST_PORT: u16 = 7000;
 const SLOTS: u16 = 16_384;
 /// More than any worker's clock is off, so that two wrong clocks do not agree.
 const WRONG_BY_MS: i64 = 24 * 3_600_000;
 
 /// A primary and its replica: nodes 2g and 2g + 1.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Group {
     pub primary: usize,
     pub replica_data: Data,
@@ -35,7 +35,7 @@ pub struct Group {
 }
 
 /// One server.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Node {
     pub data: Data,
     pub scripts: BTreeMap<String, Script>,
@@ -46,6 +46,7 @@ pub struct Node {
     pub refuses: Option<(&'static str, Duration)>,
 }
 
+#[derive(Debug)]
 pub struct Cluster {
     pub env: Env,
     pub groups: Vec<Group>,
@@ -75,7 +76,7 @@ pub struct Cluster {
 type Replaced<'i> = (&'i [u8], Option<&'i Item>, Option<&'i Item>);
 
 /// What nodes forgot of what members of limits hold, and when.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct LimitsLost {
     pub heard: SharedHeard,
     /// How many permits that processes held.
@@ -108,12 +109,8 @@ pub fn slot_of(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % SLOTS
 }
 
-pub fn port_of(node: usize) -> u16 {
+fn port_of(node: usize) -> u16 {
     FIRST_PORT + u16::try_from(node).unwrap()
-}
-
-pub fn node_at(port: u16) -> usize {
-    usize::from(port - FIRST_PORT)
 }
 
 impl Cluster {

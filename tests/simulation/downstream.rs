@@ -58,10 +58,6 @@ impl Downstream {
         Self { topic: Some(paced.topic()), partitions: std::array::from_fn(partition), ..Self::default() }
     }
 
-    pub fn is_to(&self, to: Destination) -> bool {
-        self.topic.is_some_and(|topic| to == Destination::Approved(topic))
-    }
-
     /// Offsets of the run that the group has not passed: approved records that are not delivered, and such without a record.
     pub fn undelivered(&self) -> u64 {
         let left = |partition: &Partition| partition.written - partition.passed.map_or(0, |(passed, _)| passed);
@@ -101,11 +97,9 @@ impl Broker {
     /// Shows the keepers what is in the topics now.
     pub fn show(&self) {
         let mut downstream = lock(&self.downstream);
-        if downstream.topic.is_none() {
-            return;
-        }
+        let Some(topic) = downstream.topic else { return };
         for out in &self.outputs[downstream.counted..] {
-            if downstream.is_to(out.to) {
+            if out.to == Destination::Approved(topic) {
                 downstream.partitions[partition_of(&out.intent.key)].written += 1;
             }
         }

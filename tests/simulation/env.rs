@@ -134,11 +134,6 @@ impl Env {
         self.0.calm.load(Relaxed)
     }
 
-    /// Whether this run keeps a trace.
-    pub fn is_traced(&self) -> bool {
-        self.0.trace.is_some()
-    }
-
     pub fn note(&self, what: impl FnOnce() -> String) {
         if let Some(trace) = &self.0.trace {
             let line = format!("{:>10.3} s  {}", self.passed().as_secs_f64(), what());
@@ -168,5 +163,8 @@ impl io::Write for Lines {
 pub fn keep_log(env: &Env) -> Option<DefaultGuard> {
     let log = || tracing_subscriber::fmt().without_time().with_ansi(false).with_target(false);
     let lines = env.clone();
-    env.is_traced().then(|| tracing::subscriber::set_default(log().with_writer(move || Lines(lines.clone())).finish()))
+    env.0
+        .trace
+        .is_some()
+        .then(|| tracing::subscriber::set_default(log().with_writer(move || Lines(lines.clone())).finish()))
 }

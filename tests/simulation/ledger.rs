@@ -43,7 +43,7 @@ impl Writer {
     }
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Ledger {
     /// All entries that were ever written.
     pub ever: BTreeMap<Mark, Known>,
@@ -64,8 +64,6 @@ pub struct Ledger {
     pub bound: Option<usize>,
     /// Users whose history was full: a restored entry may be too old for it.
     pub full: BTreeSet<Vec<u8>>,
-    /// The longest history that was seen.
-    pub longest: usize,
     pub broken: BTreeSet<String>,
 }
 
@@ -104,7 +102,6 @@ impl Ledger {
         // Most writes only add to the end.
         let same = if new.len() >= whole && new[..whole] == old[..whole] { whole } else { 0 };
         let count = entries(field, new).count();
-        self.longest = self.longest.max(count);
         if self.bound.is_some_and(|bound| count >= bound) {
             self.full.insert(field.clone());
         }

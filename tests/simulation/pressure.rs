@@ -213,7 +213,7 @@ impl Judge<'_> {
         let since = from.saturating_sub(Duration::from_millis(window_ms) + TOLD_WITHIN);
         let has_twin = processes.iter().any(|other| {
             let is_namesake = other.number != process.number && other.instance == process.instance;
-            let ends_at = process.died_at().unwrap_or(upto).min(upto);
+            let ends_at = process.died_at.get().unwrap_or(upto).min(upto);
             is_namesake && other.lives_within(process.began_at.max(since), ends_at)
         });
         let changes = self.world.clock_changes.borrow();

@@ -30,8 +30,9 @@ pub struct Process {
     /// Of the intents and of the refunds.
     brokers: [Shared; 2],
     pub began_at: Duration,
-    died_at: Cell<Option<Duration>>,
-    frozen: Cell<bool>,
+    /// When it died; `None`: it lives.
+    pub died_at: Cell<Option<Duration>>,
+    pub frozen: Cell<bool>,
     awaits: Cell<u64>,
     /// The await at which it dies or freezes.
     dies_at: Cell<u64>,
@@ -76,15 +77,6 @@ impl Process {
     /// Whether it was there at some moment from one to another.
     pub fn lives_within(&self, from: Duration, upto: Duration) -> bool {
         self.began_at <= upto && self.died_at.get().is_none_or(|at| at >= from)
-    }
-
-    /// When it died; `None`: it lives.
-    pub fn died_at(&self) -> Option<Duration> {
-        self.died_at.get()
-    }
-
-    pub fn is_frozen(&self) -> bool {
-        self.frozen.get()
     }
 
     pub fn thawed_at(&self) -> Duration {

@@ -60,7 +60,7 @@ pub async fn operate(world: Rc<World>) {
                 done = &mut run => break done.ok().flatten(),
                 () = env.sleep(Duration::from_millis(500)) => {}
             }
-            if process.is_frozen() {
+            if process.frozen.get() {
                 // Its lock expires and another run starts; the frozen one continues later.
                 env.sleep(env.millis(1_000, 30_000)).await;
                 let (env, process) = (env.clone(), Rc::clone(&process));
@@ -151,7 +151,7 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
 
 async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuild, RebuildError> {
     let begin =
-        |run, keyspace_seed| rebuild::begin(world.keyspace.options(), &world.keyspace.stats, scope, run, keyspace_seed);
+        |run, keyspace_seed| rebuild::begin(&world.keyspace.options, &world.keyspace.stats, scope, run, keyspace_seed);
     under_lock(world, process, begin).await
 }
 
@@ -179,7 +179,7 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
 /// Repairs the tables of names from the headers of the approved topic, where they are lost.
 async fn repair_names(world: &World, process: &Process, scope: &Scope) -> Result<(), String> {
     let begin = |run, keyspace_seed| {
-        rebuild::begin_names(world.keyspace.options(), &world.keyspace.stats, scope, run, keyspace_seed)
+        rebuild::begin_names(&world.keyspace.options, &world.keyspace.stats, scope, run, keyspace_seed)
     };
     let begun = under_lock(world, process, begin).await.map_err(|error| error.to_string())?;
     let Some(mut repair) = begun else { return Ok(()) };

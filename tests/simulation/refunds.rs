@@ -8,6 +8,7 @@ use weir_core::{
     },
     limit::route::routes::Routes,
 };
+use weir_redis::RedisRefunds;
 use weir_worker::{
     delivery_reports::DeliveryReports,
     refunds::Refunds,
@@ -91,7 +92,7 @@ impl World {
         stop: CancellationToken,
         routes: Arc<Routes>,
     ) -> Result<(), LaneError> {
-        let store = self.keyspace.refunds();
+        let store = RedisRefunds::new(&self.keyspace.options, &self.keyspace.stats, &self.keyspace.opened);
         match self.setting.reports {
             true => self.read_beside(&process, stop, DeliveryReports::new(store, routes)).await,
             false => self.read_beside(&process, stop, Refunds::new(store)).await,

@@ -114,7 +114,7 @@ pub fn east_of(user: &str) -> i64 {
 pub struct Quiet {
     from: i64,
     to: i64,
-    emails_only: bool,
+    pub emails_only: bool,
 }
 
 impl Quiet {
@@ -122,10 +122,6 @@ impl Quiet {
     fn draw(env: &Env) -> Self {
         let (from, to) = [(22, 24), (0, 8), (22, 8)][env.index(3)];
         Self { from, to, emails_only: env.chance(300) }
-    }
-
-    pub fn holds_for(self, email: bool) -> bool {
-        email || !self.emails_only
     }
 
     /// Whether a time is in quiet hours, for a user at this offset from UTC.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use weir_core::limit::HeldLimits;
+use weir_redis::NodeClocks;
 use weir_worker::{budgets::BudgetKeeper, pressure::PressureKeeper};
 
 use super::{
@@ -285,7 +286,8 @@ impl World {
     async fn live(self: Rc<Self>, process: Rc<Process>) {
         let stop = CancellationToken::new();
         self.stops.borrow_mut()[process.instance] = stop.clone();
-        spawn_local(process.run(compare(process.clock.clone(), self.keyspace.clocks(), self.env.clone())));
+        let clocks = NodeClocks::new(&self.keyspace.options, &self.keyspace.stats);
+        spawn_local(process.run(compare(process.clock.clone(), clocks, self.env.clone())));
         let log = self.keyspace.activity_log(&self.env, process.number, process.instance);
         let policy = Arc::clone(&self.decider.policy);
         let (mut activity, pressure, status) =

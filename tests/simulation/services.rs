@@ -46,7 +46,7 @@ pub struct Service {
     /// Since when each instance may be registered.
     registered: BTreeMap<usize, Duration>,
     /// When each admission was given, and when its work ends.
-    given: Vec<(Duration, Duration)>,
+    pub given: Vec<(Duration, Duration)>,
     pub denied: usize,
 }
 
@@ -76,10 +76,6 @@ fn service() -> ServiceName {
 }
 
 impl Service {
-    pub fn given(&self) -> usize {
-        self.given.len()
-    }
-
     /// Where one of the living processes is asked.
     fn desk(&mut self, dice: &mut fastrand::Rng) -> Option<ServiceDesk> {
         self.desks.retain(|(process, _)| !process.is_dead());

@@ -274,15 +274,11 @@ impl Sink<Batch, Membership> for SimSink {
         };
         lock(&self.book).unclear.push((self.lane, since));
         self.env.note(|| format!("{} of process {}: {failed}", self.id, self.process.number));
-        match failed {
-            CommitError::Failed(_) | CommitError::TooSlow(_) if self.env.sabotage() == Sabotage::SkipCommitRetry => {
-                Settled::Committed(CommitTimes::default())
-            }
-            error @ (CommitError::Failed(_)
-            | CommitError::TooSlow(_)
-            | CommitError::Fenced(_)
-            | CommitError::Fatal(_)) => Settled::Failed(error),
+        let is_retried = matches!(failed, CommitError::Failed(_) | CommitError::TooSlow(_));
+        if is_retried && self.env.sabotage() == Sabotage::SkipCommitRetry {
+            return Settled::Committed(CommitTimes::default());
         }
+        Settled::Failed(failed)
     }
 
     async fn recover(&mut self) -> Result<(), CommitError> {

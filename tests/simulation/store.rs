@@ -6,8 +6,8 @@ use weir_core::{
     ports::Store,
 };
 use weir_redis::{
-    KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisPermits,
-    RedisRefunds, RedisServices, RedisStats, RedisStore, WhenMissing, open,
+    KeyspaceSeed, LedgerClock, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisPermits, RedisServices,
+    RedisStats, RedisStore, WhenMissing, open,
 };
 
 use super::{
@@ -69,7 +69,7 @@ fn make() -> Made {
 pub struct Keyspace {
     pub cluster: SharedCluster,
     pub opened: Opened,
-    options: Arc<RedisOptions>,
+    pub options: Arc<RedisOptions>,
     pub wait_replicas: u32,
     /// What lanes put in that no cap was asked for. Where its batch was not committed after all, it is found by whoever
     /// decides it again, and goes out as a replay.
@@ -129,11 +129,6 @@ impl Keyspace {
         }
     }
 
-    /// What asks the nodes for their time.
-    pub fn clocks(&self) -> NodeClocks {
-        NodeClocks::new(&self.options, &self.stats)
-    }
-
     /// The store of a lane.
     pub fn store(&self, env: &Env, (process, lane): (u64, u64), clock: &WorkerClock) -> SimStore {
         SimStore {
@@ -182,15 +177,6 @@ impl Keyspace {
     pub fn services(&self, process: u64) -> impl Fn() -> RedisServices + Send + 'static {
         let (options, stats, opened) = (self.impatient(), Arc::clone(&self.stats), self.opened.clone());
         move || RedisServices::new(&options, &stats, &opened, holder(process))
-    }
-
-    /// Where a process takes sends back.
-    pub fn refunds(&self) -> RedisRefunds {
-        RedisRefunds::new(&self.options, &self.stats, &self.opened)
-    }
-
-    pub fn options(&self) -> &Arc<RedisOptions> {
-        &self.options
     }
 
     /// Whether all shards have their history, all of it as far as people know, and the tables are there.

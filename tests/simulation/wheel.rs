@@ -6,8 +6,6 @@ use super::{broker::Commit, check::reason, phases::RECOVERED_WITHIN, prelude::*,
 
 /// How late a deferred intent may come back while nothing fails: its bucket, which has few in a run, included.
 const LATE: Duration = Duration::from_secs(60);
-/// By how much an entry of a history may be ahead of the clock that decides.
-const AHEAD_MS: i64 = 5 * 60 * 1000;
 const MINUTE_MS: i64 = 60 * 1000;
 
 fn denied(verdict: &AdmitVerdict) -> bool {
@@ -225,6 +223,6 @@ impl Judge<'_> {
         };
         let Some(spread_ms) = spread_ms else { return true };
         let eligible = envelope["eligible_at"].as_str().and_then(Time::from_rfc3339);
-        eligible.is_none_or(|eligible| eligible.millis() + spread_ms + MINUTE_MS > at - AHEAD_MS + deferring.max_ms)
+        eligible.is_none_or(|eligible| eligible.millis() + spread_ms + MINUTE_MS > at - MAX_SKEW_MS + deferring.max_ms)
     }
 }

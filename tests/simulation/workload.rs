@@ -175,7 +175,7 @@ pub fn intents(env: &Env, setting: &Setting) -> (Logs, Asks) {
         if let Some((zone, _)) = zone_of(&user) {
             value["timezone"] = zone.into();
         }
-        let quiet = setting.quiet.filter(|quiet| quiet.holds_for(kind == Kind::Email));
+        let quiet = setting.quiet.filter(|quiet| kind == Kind::Email || !quiet.emails_only);
         let mut ask =
             Ask { id, user, kind, cost, campaign, expires: None, not_before: None, quiet, says_when_made: false };
         // Of a partition that is added later, what was to come before comes then.
