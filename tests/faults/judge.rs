@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::Serialize;
 use testkit::kafka::Consumed;
 
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
 const EVIDENCE: usize = 5;
 
 /// A number, and the first few of what it counts.
-#[derive(Debug, Default, Clone, Serialize)]
+#[derive(Debug, Default, Clone)]
 pub struct Found {
     pub count: usize,
     pub first: Vec<String>,
@@ -37,7 +36,7 @@ impl Found {
     }
 }
 
-#[derive(Debug, Default, Clone, Serialize)]
+#[derive(Debug, Default, Clone)]
 pub struct TrialVerdict {
     pub intents: usize,
     pub approved: usize,

@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 use testkit::{
     clock::ProcessClock,
     kafka::{Consumed, KafkaClient, Record},
@@ -60,7 +59,7 @@ pub struct Order {
     pub folder: PathBuf,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub struct Findings {
     pub verdict: TrialVerdict,
     pub times: usize,
