@@ -51,7 +51,6 @@ pub struct TrialVerdict {
 }
 
 impl TrialVerdict {
-    /// Whether the promise is kept.
     pub fn keeps(&self, promise: Promise) -> bool {
         let asked: &[&Found] = match promise {
             Promise::Exact => &[&self.lost, &self.twice, &self.exceeded, &self.different],
@@ -62,7 +61,6 @@ impl TrialVerdict {
     }
 }
 
-/// Where a record was.
 type Place = (i32, i64);
 
 /// Judges a scene. `published` is everything that may be in the intents topic and is an intent of the load. A record with

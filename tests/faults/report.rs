@@ -46,7 +46,6 @@ impl Outcome {
         Self { case: order.case, findings, failure, took_s: took.as_secs(), times_count: order.times_count }
     }
 
-    /// Whether the case keeps all promises.
     pub fn holds(&self) -> bool {
         let kept = self.findings.verdict.keeps(self.case.promise);
         self.failure.is_none() && kept && (self.findings.in_time(self.case) || !self.times_count)

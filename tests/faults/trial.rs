@@ -28,9 +28,7 @@ use crate::{
 const DEADLINE: Duration = Duration::from_secs(100);
 /// Intents per second.
 pub const RATE: u32 = 300;
-/// Partitions of each topic.
 pub const PARTITIONS: i32 = 4;
-/// Shards of a scene's keyspace.
 pub const SHARDS: u16 = 64;
 /// A short session, so that a dead member is noticed soon. In production that takes longer by as much as the session
 /// is longer (librdkafka's default is 45 s).
@@ -42,7 +40,6 @@ pub const SHORT_SESSION: [(&str, &str); 2] = [
 /// The same, and batches so small that a transaction is nearly always open.
 pub const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
 
-/// The time, in milliseconds since 1970.
 pub fn now_ms() -> i64 {
     SystemClock.now().millis()
 }
@@ -289,7 +286,6 @@ impl Trial {
         }
     }
 
-    /// A random duration between two.
     pub fn some_time(&mut self, from_ms: u64, to_ms: u64) -> Duration {
         Duration::from_millis(from_ms + self.numbers.u64(..to_ms - from_ms))
     }
@@ -380,7 +376,6 @@ impl Trial {
         Ok(std::mem::take(&mut self.findings))
     }
 
-    /// Waits until all of these are decided.
     fn drained(&self, inputs: &[Consumed]) -> Result<()> {
         // Not the ends: those of transactions, behind the last record, are committed a moment later.
         let mut ends: BTreeMap<usize, i64> = BTreeMap::new();

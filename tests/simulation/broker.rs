@@ -118,7 +118,6 @@ pub struct Producer {
 /// The topic that a member reads, the member, and its generation.
 pub type Membership = (Log, u64, i32);
 
-/// Why the broker rejects a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Another epoch is in force.
@@ -129,7 +128,6 @@ pub enum Refusal {
     Later,
 }
 
-/// How a transaction is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Commit,
@@ -205,7 +203,6 @@ impl Broker {
         }
     }
 
-    /// The group whose members read a topic.
     pub fn group(&mut self, log: Log) -> &mut Group {
         match log {
             Log::Input => &mut self.group,

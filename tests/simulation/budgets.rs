@@ -60,7 +60,6 @@ fn draw_one(env: &Env, name: &str, may_defer: bool) -> Budget {
     }
 }
 
-/// Whether a budget is asked for an intent.
 fn is_asked_for(budget: &Budget, ask: &Ask) -> bool {
     let Filter { channels, categories } = &budget.selection.filter;
     let fits = match (channels, categories) {
@@ -99,7 +98,6 @@ pub fn spent(out: &Out) -> RecordSpend {
 }
 
 impl Judge<'_> {
-    /// All promises about what was approved from budgets.
     pub fn budgets(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
         self.broken.extend(cluster.till.broken.iter().cloned());
         self.asked_once(cluster);
@@ -235,7 +233,6 @@ impl Judge<'_> {
 }
 
 impl World {
-    /// The budgets of the policy that an intent takes from.
     fn budgets_of<'s>(&'s self, ask: &'s Ask) -> impl Iterator<Item = &'s Budget> {
         self.setting.budgets.iter().filter(|budget| is_asked_for(budget, ask))
     }

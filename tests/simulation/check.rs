@@ -22,7 +22,6 @@ pub struct Told {
     pub reason: Option<String>,
 }
 
-/// Reads the decision from the headers.
 pub fn told(out: &Out) -> Told {
     let header = out.headers.iter().find(|(found, _)| *found == "weir-decision");
     let decision: Value = header.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -185,7 +184,6 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// Whether a stop was in force when this intent was decided.
     pub fn is_stopped(&self, out: &Out, ask: &Ask) -> bool {
         let stop = self.world.setting.stop;
         let stops = stop.is_some_and(|stop| stop.stops(ask.kind == Kind::Email, ask.campaign.as_deref()));
@@ -284,7 +282,6 @@ fn decided_at(envelope: &Value) -> Option<i64> {
     Some(envelope["decided_at"].as_str().and_then(Time::from_rfc3339)?.millis())
 }
 
-/// Marks of a user and id.
 pub fn of_id(marks: &BTreeSet<Mark>, field: &[u8], id: IdHash) -> bool {
     marks.iter().any(|(of, _, known)| of == field && *known == id)
 }

@@ -34,7 +34,6 @@ pub struct Group {
     pub wiped: bool,
 }
 
-/// One server.
 #[derive(Debug, Default)]
 pub struct Node {
     pub data: Data,
@@ -54,7 +53,6 @@ pub struct Cluster {
     owners: BTreeMap<u16, usize>,
     /// Migrating slots, and their targets.
     pub moving: BTreeMap<u16, usize>,
-    /// When keys expire, if they do.
     pub expiries: BTreeMap<Vec<u8>, Duration>,
     /// Commands that have written something.
     pub writes: u64,
@@ -245,7 +243,6 @@ impl Cluster {
         reply
     }
 
-    /// The reply to a command that no key goes with.
     fn answer_without_keys(&mut self, node: usize, args: &[Vec<u8>]) -> Option<Value> {
         match args[0].to_ascii_uppercase().as_slice() {
             b"PING" => Some(Value::SimpleString("PONG".to_owned())),
@@ -396,7 +393,6 @@ impl Cluster {
         self.groups[group].primary = new;
     }
 
-    /// A primary restarts, with its data or empty.
     pub fn restart(&mut self, group: usize, keeps: Keeps, away: Duration) {
         let now = self.env.passed();
         let primary = self.primary(group);

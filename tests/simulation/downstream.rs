@@ -12,15 +12,12 @@ use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffs
 
 use super::{permits::Standing, prelude::*, rings::Stored};
 
-/// The partitions of the route's approved topic.
 pub const PARTITIONS: usize = 3;
 
-/// The partition of an approved record, by its key.
 pub fn partition_of(key: &str) -> usize {
     key.parse::<usize>().expect("users are numbers") % PARTITIONS
 }
 
-/// One partition of the approved topic.
 #[derive(Debug, Clone, Copy, Default)]
 struct Partition {
     /// Records that were there before the run.

@@ -9,7 +9,6 @@ use tracing::subscriber::DefaultGuard;
 
 use super::{prelude::*, time::Sleep};
 
-/// Shared by everything in one run.
 #[derive(Debug, Clone)]
 pub struct Env(Arc<Inner>);
 
@@ -32,7 +31,6 @@ pub struct Weather {
     pub redis: u32,
 }
 
-/// Whether a run keeps a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
     On,
@@ -103,17 +101,14 @@ impl Env {
         self.below(1000) < u64::from(per_mille)
     }
 
-    /// A random duration between these, in milliseconds.
     pub fn millis(&self, from: u64, to: u64) -> Duration {
         Duration::from_micros(1000 * from + self.below(1000 * (to - from) + 1))
     }
 
-    /// Whether Kafka loses something now.
     pub fn kafka_fails(&self) -> bool {
         !self.is_calm() && self.chance(self.0.weather.kafka)
     }
 
-    /// Whether Redis loses something now.
     pub fn redis_fails(&self) -> bool {
         !self.is_calm() && self.chance(self.0.weather.redis)
     }

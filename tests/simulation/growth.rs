@@ -38,7 +38,6 @@ impl Growth {
     }
 }
 
-/// Adds the partitions in their time.
 pub async fn grow(world: Rc<World>) {
     let (Some(growth), env) = (world.setting.growth, &world.env) else { return };
     env.sleep(growth.at - DOWN_BEFORE).await;

@@ -34,7 +34,6 @@ fn reads(task: Task) -> Log {
 pub const THE_ROUTE: WaitingTopic = WaitingTopic(0);
 
 impl World {
-    /// What the lanes of a process do.
     pub fn tasks(&self) -> Vec<Task> {
         let wheel = Wheel { shares: SHARES };
         let mut tasks = vec![Task::Intents; self.lanes];
@@ -63,7 +62,6 @@ impl World {
         }
     }
 
-    /// One lane, from its start to its end.
     pub async fn lane(
         self: Rc<Self>,
         process: Rc<Process>,

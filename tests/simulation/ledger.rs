@@ -10,11 +10,9 @@ pub const ENTRY: usize = 20;
 /// An entry of a history: user's field, time, id.
 pub type Mark = (Vec<u8>, i64, IdHash);
 
-/// The state of an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
     pub cost: u8,
-    /// A rebuild restored it.
     pub restored: bool,
     /// When it was first written.
     pub first: Duration,
@@ -22,7 +20,6 @@ pub struct Known {
     pub since: Duration,
 }
 
-/// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
     Refund,
@@ -45,7 +42,6 @@ impl Writer {
 
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// All entries that were ever written.
     pub ever: BTreeMap<Mark, Known>,
     /// Entries that were deleted or lost with a node, and that no failover restored.
     pub by_failover: BTreeSet<Mark>,
@@ -94,7 +90,6 @@ pub fn marks(item: Option<&Item>) -> BTreeSet<Mark> {
 }
 
 impl Ledger {
-    /// Takes note of a write to a field.
     pub fn write(&mut self, now: Duration, writer: Writer, change: &Change) {
         let Change { field, old, new, .. } = change;
         let (old, new) = (old.as_deref().unwrap_or_default(), new.as_deref().unwrap_or_default());
@@ -178,7 +173,6 @@ impl Ledger {
         self.by_wipe.extend(forgotten);
     }
 
-    /// Notes entries that a node has lost.
     pub fn wiped(&mut self, item: &Item) {
         self.by_wipe.extend(marks(Some(item)));
     }

@@ -29,7 +29,6 @@ struct Approved<'a> {
 }
 
 impl Judge<'_> {
-    /// All promises about the route.
     pub fn paced(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
         let Some(paced) = self.world.setting.paced else { return };
         for out in outs.iter().filter(|out| out.intent.log != Log::Ring(Ring::Hours)) {
@@ -194,7 +193,6 @@ impl Judge<'_> {
         is_for && self.is_full_by(out, out.fetched, WhenFull::Suppress)
     }
 
-    /// Whether an intent may wait for the route.
     pub fn may_wait(&self, ask: &Ask) -> bool {
         self.world.setting.paced.is_some_and(|paced| paced.when_full == WhenFull::Wait && paced.is_for(ask))
     }

@@ -24,7 +24,6 @@ const LOOK_HOLDS: Duration = Duration::from_secs(3);
 /// A rate is measured over so long at the least.
 const MEASURED_OVER: Duration = Duration::from_secs(1);
 
-/// One turn of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn {
     pub process: u64,
@@ -158,7 +157,6 @@ pub struct SimPermits {
     permits: RedisPermits,
     reached: Reached,
     members: u64,
-    /// The number of the last turn.
     number: TurnNumber,
     /// What that was answered, and the rebalances by then.
     before: (u64, u64),

@@ -151,7 +151,6 @@ fn hash(ask: &Ask) -> ActivityHash {
 }
 
 impl Judge<'_> {
-    /// All promises about who became active.
     pub fn pressure(&mut self, outs: &[&Out]) {
         let world = self.world;
         let Some(load) = world.setting.load.as_ref().filter(|_| world.setting.mode != Mode::Shadow) else { return };

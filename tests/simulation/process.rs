@@ -93,7 +93,6 @@ impl Process {
         self.freezes_in.set(Some(moment));
     }
 
-    /// This begins.
     pub fn begins(&self, moment: Moment) {
         if self.freezes_in.get() == Some(moment) {
             self.freezes_in.set(None);
@@ -155,7 +154,6 @@ impl Process {
     }
 }
 
-/// A part of a process.
 pub struct Running<F> {
     process: Rc<Process>,
     work: Option<Pin<Box<F>>>,

@@ -80,7 +80,6 @@ pub async fn operate(world: Rc<World>) {
     }
 }
 
-/// The results of the runs.
 #[derive(Debug, Default)]
 pub struct Rebuilds {
     pub begun: u64,
@@ -88,14 +87,12 @@ pub struct Rebuilds {
     pub frozen: usize,
     /// Repairs of the tables of names.
     pub names: usize,
-    /// Sends that were restored.
     pub restored: u64,
     /// Each run has one of these until it ends or is killed.
     runs: Rc<()>,
 }
 
 impl Rebuilds {
-    /// Runs in progress.
     pub fn under_way(&self) -> usize {
         Rc::strong_count(&self.runs) - 1
     }
@@ -225,7 +222,6 @@ fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, St
     Ok(end)
 }
 
-/// Asks again while Redis is unavailable.
 async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, String> {
     let began = world.env.passed();
     loop {
@@ -238,7 +234,6 @@ async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, Sto
     }
 }
 
-/// Fills the marked shards.
 async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Result<(), String> {
     let mut restorer = rebuild.restorer();
     fill(world, process, rebuild, &mut restorer).await?;
@@ -296,7 +291,6 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
     (counted.collect(), end)
 }
 
-/// Applies all refunds.
 async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
     let records: Vec<Arc<Intent>> = world.refunds.borrow().all(Log::Input).cloned().collect();
     let mut refunds = Vec::new();

@@ -10,7 +10,6 @@ use super::{prelude::*, rings::Header};
 pub const TOPIC: &str = "retries";
 pub const PARTITIONS: i32 = 2;
 
-/// How deliveries fail.
 #[derive(Debug, Clone, Copy)]
 pub struct Failing {
     /// How many of 1,000 first deliveries fail, and of those that are tried again.

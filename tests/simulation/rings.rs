@@ -27,7 +27,6 @@ pub struct Intent {
     pub retry: Option<(i32, i64)>,
 }
 
-/// Name and value of a header.
 pub type Header = (&'static str, String);
 
 impl Intent {
@@ -72,13 +71,10 @@ pub enum Log {
     Input,
     /// Deferred intents.
     Ring(Ring),
-    /// Intents that wait for the route.
     Waiting,
-    /// Approved records whose delivery failed.
     Retries,
 }
 
-/// A partition of a topic.
 pub type Place = (Log, i32);
 
 /// A record, and weir's transaction that it was written in; `None`: others have written it.
@@ -163,7 +159,6 @@ impl Broker {
         }
     }
 
-    /// The deferred intents that are in the wheel.
     pub fn deferred(&mut self) -> Vec<Arc<Intent>> {
         self.pass_time();
         Ring::ALL.into_iter().flat_map(|ring| self.left(Log::Ring(ring))).collect()
@@ -196,7 +191,6 @@ impl Broker {
         self.outputs.iter().filter(|out| self.visible_at(out).is_some())
     }
 
-    /// When an output became visible at read_committed.
     pub fn visible_at(&self, out: &Out) -> Option<Duration> {
         match self.transactions[out.transaction].state {
             State::Committed(at) => Some(at),

@@ -18,12 +18,10 @@ pub const MOST: u32 = 6;
 
 pub const TOPIC: &str = "intents";
 const UNCAPPED: &str = "version = \"simulated\"\ndefault = { caps = \"unlimited\" }";
-/// The most users of a run.
 pub const USERS: u64 = 28;
 const HOUR_MS: i64 = 3600 * 1000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// A cap's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     /// So many milliseconds.
@@ -42,12 +40,10 @@ impl Over {
     }
 }
 
-/// What a cap counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Everything,
     Pushes,
-    /// Intents of the same campaign.
     Campaign,
 }
 
@@ -86,7 +82,6 @@ fn number_of(user: &str) -> u64 {
     user.parse().expect("users are numbers")
 }
 
-/// A user's caps.
 pub fn limits_of(user: &str) -> &'static [Limit] {
     let user = number_of(user);
     match SEGMENTS.iter().find(|(_, is_in, _)| is_in(user)) {
@@ -146,7 +141,6 @@ impl Quiet {
 pub struct Deferring {
     /// Lanes of a process that decide what is due.
     pub due_lanes: usize,
-    /// The longest deferral.
     pub max_ms: i64,
     /// How many of 1,000 intents may be sent from one of some later times on.
     pub ahead: u32,
@@ -154,7 +148,6 @@ pub struct Deferring {
     pub dues: [i64; 3],
     /// Quiet hours defer, and spread what they defer over so many milliseconds.
     pub quiet: Option<i64>,
-    /// The cap that defers.
     pub cap: Option<&'static str>,
     /// Faults are injected again when deferred intents are due.
     pub storms: usize,
@@ -220,33 +213,25 @@ pub struct Setting {
     pub max_age_ms: Option<i64>,
     /// How many of 1,000 intents expire soon.
     pub expiring: u32,
-    /// The highest cost of an intent.
     pub most_cost: u8,
     /// How many of 1,000 sends are refunded.
     pub refunds: u32,
     /// Whether some users get many more intents than others.
     pub long: bool,
-    /// The most entries of a user.
     pub max_entries: u32,
     /// Whether intents without a channel wait while their history is unavailable.
     pub patient: bool,
-    /// Deferral, where there is a wheel.
     pub deferring: Option<Deferring>,
     pub stop: Option<Stop>,
     pub budgets: Vec<Budget>,
-    /// The most totals of campaigns that are kept.
     pub max_totals: u32,
     /// How many users may be active.
     pub load: Option<PressureRule>,
-    /// The route, and who delivers on it.
     pub paced: Option<Paced>,
-    /// How deliveries fail.
     pub failing: Option<Failing>,
     /// Refunds come as reports of deliveries that failed for good: in every second run, but in none of planted bugs.
     pub reports: bool,
-    /// The service that asks for admissions.
     pub served: Option<Served>,
-    /// Partitions that are added.
     pub growth: Option<Growth>,
 }
 

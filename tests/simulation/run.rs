@@ -40,7 +40,6 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 
-/// The result of a run.
 pub struct Outcome {
     /// The broken promises; empty for a good run.
     pub broken: Vec<String>,

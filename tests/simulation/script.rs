@@ -9,7 +9,6 @@ use super::{
     prelude::*,
 };
 
-/// A key's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     Text(Vec<u8>),
@@ -27,7 +26,6 @@ pub struct Stream {
 /// Milliseconds, and a number within these.
 pub type EntryId = (i64, u64);
 
-/// The keys of a node.
 pub type Data = BTreeMap<Vec<u8>, Item>;
 
 thread_local! {
@@ -86,7 +84,6 @@ pub fn with(source: &str, constant: &str, value: u32) -> String {
     source.lines().map(line).collect()
 }
 
-/// An error reply.
 pub fn error(text: &str) -> Value {
     let line = format!("-{}\r\n", text.replace(['\r', '\n'], " "));
     redis::parse_redis_value(line.as_bytes()).expect("an error reply")
@@ -140,7 +137,6 @@ fn interpreter() -> mlua::Result<Lua> {
     Ok(lua)
 }
 
-/// `redis.call`.
 fn command(lua: &Lua, args: &[Bytes]) -> mlua::Result<LuaValue> {
     let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_bytes().to_vec()).collect();
     let value = KEYS.with(|cell| {

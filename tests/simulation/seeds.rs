@@ -34,7 +34,6 @@ fn tell(seed: u64, sabotage: Sabotage) -> String {
     )
 }
 
-/// Works on all cores at once.
 fn on_all_cores(work: impl Fn() + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| {

@@ -23,7 +23,6 @@ struct Sent<'a> {
 }
 
 impl<'w> Judge<'w> {
-    /// Checks all promises about approved sends.
     pub fn sends(&mut self, broker: &Broker, outs: &[&Out]) {
         let approved = self.approved(broker, outs);
         for (user, sends) in &approved {
@@ -122,7 +121,6 @@ impl<'w> Judge<'w> {
         sends.iter().filter(|send| send.judged).filter(known).copied().collect()
     }
 
-    /// When a send was refunded, if it was.
     fn refunded_at(&self, send: &Sent<'_>) -> Option<Duration> {
         self.refunded.get(&(send.ask.user.clone(), send.ask.id.clone())).copied()
     }

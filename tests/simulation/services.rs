@@ -18,7 +18,6 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What a node forgot is known again so long after that, and after the longest timeout.
 const KNOWN_AFTER: Duration = Duration::from_secs(10);
 
-/// What a node forgot of the members of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
     /// It knows what it knew some time before.
@@ -85,7 +84,6 @@ impl Service {
 }
 
 impl World {
-    /// Gives admissions in a process.
     pub fn give_admissions(&self, process: &Rc<Process>) {
         if self.setting.served.is_none() {
             return;
@@ -98,7 +96,6 @@ impl World {
     }
 }
 
-/// All instances of the service.
 pub async fn work(world: Rc<World>, served: Served) {
     for instance in 0..served.instances {
         spawn_local(renew(Rc::clone(&world), served, instance));

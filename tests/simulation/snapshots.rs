@@ -2,11 +2,9 @@
 
 use super::{cluster::Keeps, prelude::*, services::Forgotten};
 
-/// What a group's primary had at a moment.
 pub struct Snapshot {
     group: usize,
     data: Data,
-    /// When keys were to expire.
     expiries: BTreeMap<Vec<u8>, Duration>,
     slots: BTreeSet<u16>,
 }

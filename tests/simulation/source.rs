@@ -44,7 +44,6 @@ enum Pending {
 pub struct SimSource {
     env: Env,
     broker: Shared,
-    /// The topic that it reads.
     log: Log,
     process: u64,
     /// `None`: it is in no group.

@@ -20,7 +20,6 @@ use super::{
 
 const GROUPS: usize = 3;
 pub const SHARDS: u16 = 6;
-/// The topic of the refunds.
 pub const REFUNDS: &str = "refunds";
 /// The constant of this name in src/cli/run.rs.
 const TRIES_WITHOUT_PATIENCE: usize = 2;
@@ -129,7 +128,6 @@ impl Keyspace {
         }
     }
 
-    /// The store of a lane.
     pub fn store(&self, env: &Env, (process, lane): (u64, u64), clock: &WorkerClock) -> SimStore {
         SimStore {
             env: env.clone(),
@@ -161,7 +159,6 @@ impl Keyspace {
         Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() })
     }
 
-    /// The log of activity, for a process.
     pub fn activity_log(&self, env: &Env, process: u64, instance: usize) -> SimActivityLog {
         let log = RedisActivityLog::new(&self.impatient(), &self.stats, &self.opened, format!("weir-{instance}"));
         SimActivityLog { env: env.clone(), process, log, heard: Arc::clone(&self.heard) }

@@ -10,7 +10,6 @@ use super::{check::reason, prelude::*, workload::Asks};
 pub struct Tale(BTreeMap<&'static str, u64>);
 
 impl Tale {
-    /// The situations that these runs did not reach.
     pub fn unreached(&self) -> Vec<&'static str> {
         // Nothing else writes to the keyspace.
         let beyond = RetryCause::Refused.label();
@@ -24,7 +23,6 @@ impl Tale {
     }
 }
 
-/// What a run reached.
 #[expect(clippy::too_many_lines, reason = "a table of counts")]
 pub fn tell(world: &World, asks: &Asks) -> Tale {
     let broker = world.broker.borrow();

@@ -25,7 +25,6 @@ pub struct Denial {
     pub holds: Option<Duration>,
 }
 
-/// What the processes were told.
 #[derive(Debug, Default)]
 pub struct Told {
     pub denials: Vec<Denial>,

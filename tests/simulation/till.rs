@@ -59,7 +59,6 @@ fn number(bytes: &[u8]) -> i64 {
     text(bytes).parse().unwrap()
 }
 
-/// Whether this is the key of a budget.
 fn is_budget(key: &[u8]) -> bool {
     key.windows(3).any(|part| part == b"}:b")
 }
@@ -282,7 +281,6 @@ impl Till {
         }
     }
 
-    /// A node loses its keys.
     pub fn wiped(&mut self, key: &[u8]) {
         self.accounts.entry(key.to_vec()).or_default().follow(key, &Data::new());
     }

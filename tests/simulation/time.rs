@@ -111,7 +111,6 @@ impl Virtual {
     }
 }
 
-/// Done at its time.
 pub struct Sleep {
     time: Arc<Virtual>,
     at: u64,

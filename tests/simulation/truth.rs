@@ -33,7 +33,6 @@ impl World {
         Some(Decided { from: from.max(out.fetched), upto, asked })
     }
 
-    /// The store's answer for an output.
     fn answer(&self, out: &Out, ask: &Ask, wanted: impl Fn(&AdmitVerdict) -> bool) -> Option<Answered> {
         let answers = lock(&self.keyspace.answers);
         let of_lane = answers.get(&(out.submit.lane, UserHash::of(&ask.user), IdHash::of(&ask.id)))?;
@@ -54,7 +53,6 @@ impl World {
         from
     }
 
-    /// From when until when a process was frozen.
     pub fn freezes_of(&self, process: u64) -> Vec<(Duration, Duration)> {
         let processes = self.processes.borrow();
         let process = processes.iter().find(|other| other.number == process);
@@ -77,7 +75,6 @@ impl World {
         spans
     }
 
-    /// The largest error of any clock.
     pub fn most_off(&self) -> i64 {
         self.clock_changes.borrow().iter().map(|(.., off)| off.abs()).max().unwrap_or(0) + EXACT_MS
     }

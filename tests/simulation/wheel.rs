@@ -37,7 +37,6 @@ impl Judge<'_> {
         }
     }
 
-    /// All other promises about deferral.
     pub fn deferral(&mut self, broker: &Broker, outs: &[&Out]) {
         for out in outs {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };

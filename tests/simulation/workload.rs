@@ -66,7 +66,6 @@ pub struct Ask {
     pub campaign: Option<String>,
     /// The first millisecond at which it has expired.
     pub expires: Option<i64>,
-    /// Its `not_before`.
     pub not_before: Option<i64>,
     pub quiet: Option<Quiet>,
     /// It carries the time at which it was made; else it is as old as its record.
@@ -140,7 +139,6 @@ fn time_it(env: &Env, setting: &Setting, at: Duration, value: &mut Value, ask: &
     }
 }
 
-/// The intents of a run, and what each asks for.
 pub fn intents(env: &Env, setting: &Setting) -> (Logs, Asks) {
     let users = 4 + env.below(USERS - 4);
     let count = 100 + env.below(200);

@@ -125,7 +125,6 @@ pub fn consumer_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// The broker commits, and the answer is lost.
 pub fn commit_unclear(ground: &mut Ground, order: &Order) -> Result<Findings> {
     sprung(ground, order, Trap { api: Api::EndTransaction, moment: Moment::Reply, fate: Fate::Cut }, Duration::ZERO)
 }

@@ -190,7 +190,6 @@ const REACHED_PERCENT: usize = 20;
 /// More places than the count may be off by: if a worker used these after the other had them, too many users would come in.
 const MANY_PLACES: u64 = MOST as u64 / 10;
 
-/// How pressure stands for a worker.
 fn standing(worker: &Worker) -> Value {
     serde_json::from_str(&get(worker, "/v1/pressure").1).unwrap_or_default()
 }

@@ -13,7 +13,6 @@ use crate::support::{Decision, outcome::intent};
 
 /// How long a command may take that is to take long.
 const LONG: Duration = Duration::from_secs(60);
-/// How long a state lasts.
 const LASTS: Duration = Duration::from_secs(3);
 /// A reply that takes longer is given up.
 const TIMEOUT: (&str, &str) = ("WEIR__REDIS__TIMEOUT", "300ms");
@@ -150,7 +149,6 @@ pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Find
     trial.finish(order.times)
 }
 
-/// The script ran and its reply is lost.
 pub fn reply_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
     let proxy = Proxy::start(server.url().trim_start_matches("redis://"))?;
@@ -219,7 +217,6 @@ const WINDOW_MS: i64 = 8_000;
 const ONE_CAP: &str =
     "[segments.staff]\ncaps = [{ name = \"brief\", limit = 1, window = \"8s\", channel = \"stall\" }]";
 
-/// A step of a stall.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Begin,

@@ -7,7 +7,6 @@ use crate::support::workload;
 
 /// Settings of the topics of all scenes.
 const SIZES: (&str, &str) = ("max.message.bytes", "9000000");
-/// How long the log cleaner may take.
 const CLEANER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// After the worker ended with the error and the cause was removed, its successor continues.
@@ -34,7 +33,6 @@ pub fn output_missing(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(1)
 }
 
-/// An ACL revokes the right to write.
 pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "denied")?;
     let approved = trial.scene.topic("approved");

@@ -152,7 +152,6 @@ fn node_of(cluster: &RedisCluster, budget: &BudgetId) -> Result<usize> {
     cluster.owner_of(slot_of_shard(budget.shard(SHARDS), SHARDS))
 }
 
-/// Whose clock is ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// That of the node that counts the budgets.
