@@ -6,14 +6,7 @@ use weir_core::{
     intent::{decode, fields::FieldMap},
 };
 
-use super::{
-    delivery::WAITING,
-    downstream::SharedDownstream,
-    group::Group,
-    prelude::*,
-    retries,
-    rings::{Header, Place, Stored},
-};
+use super::{group::Group, prelude::*, retries, rings::Place};
 
 /// The broker ends transactions that are open for longer.
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);

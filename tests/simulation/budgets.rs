@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 use weir_core::{
-    history::decide::Scope,
     intent::class::table_name,
     limit::budget::{BudgetSpan, RecordSpend},
-    policy::Period,
 };
 
 use super::{prelude::*, rules::of_category, tells::Denial};

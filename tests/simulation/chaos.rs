@@ -1,10 +1,6 @@
 //! Random faults, one after the other; then everything recovers.
 
-use super::{
-    cluster::{self, Keeps},
-    prelude::*,
-    snapshots::Snapshot,
-};
+use super::{cluster, prelude::*, snapshots::Snapshot};
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {

@@ -3,12 +3,11 @@
 use serde_json::Value;
 
 use super::{
-    ledger::{self, Ledger, Mark},
+    ledger::{self, Mark},
     prelude::*,
-    refunds::Refunded,
-    rules::{Limit, Of, limits_of},
+    rules::limits_of,
     tale::tell,
-    workload::{Asks, Shut},
+    workload::Shut,
 };
 
 /// The decision of an approved record.

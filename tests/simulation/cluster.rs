@@ -1,18 +1,14 @@
 //! A Redis Cluster: primaries with one replica each, slots that move, nodes that forget. One lock, one thread.
 
-use std::collections::VecDeque;
-
 use redis::Value;
 
 use super::{
-    commands::{self, Change, Effects},
-    ledger::{Ledger, Writer},
+    commands,
+    ledger::Writer,
     permits,
     prelude::*,
-    pressure::SharedHeard,
     rules::MOST,
     script::{self, error},
-    services::Forgotten,
     till::Till,
 };
 

@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::{
     prelude::*,
-    script::{EntryId, Stream, error},
+    script::{EntryId, error},
 };
 
 /// The effect of a write on a hash field or a string.

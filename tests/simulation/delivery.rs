@@ -1,11 +1,6 @@
 //! The route of a run's policy, how the policy changes it, and the consumers that deliver what is approved on it.
 
-use std::collections::VecDeque;
-
-use weir_core::{
-    batch::record::ApprovedTopic,
-    limit::route::{DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, Reserved, Route},
-};
+use weir_core::limit::route::{DEFAULT_NETWORK_MS, FairBy, Reserved};
 
 use super::{
     downstream::{PARTITIONS, partition_of},

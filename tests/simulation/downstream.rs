@@ -1,16 +1,13 @@
 //! What keepers see of the route: the offsets of its approved topic, partition by partition, as its consumers commit them, and the
 //! intents that wait for it.
 
-use weir_core::{
-    batch::record::ApprovedTopic,
-    limit::route::{
-        Route, Waiting,
-        pace::{Delivered, Lag, PartitionLag},
-    },
+use weir_core::limit::route::{
+    Waiting,
+    pace::{Delivered, Lag, PartitionLag},
 };
 use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
 
-use super::{permits::Standing, prelude::*, rings::Stored};
+use super::{permits::Standing, prelude::*};
 
 pub const PARTITIONS: usize = 3;
 

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::{MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{MutexGuard, PoisonError},
 };
 
 use tracing::subscriber::DefaultGuard;

@@ -1,7 +1,7 @@
 //! Partitions that are added to the intents and to what waits for the route, while instances run or all are down; and where lanes begin
 //! to read with `auto.offset.reset = latest`.
 
-use super::{delivery::WAITING, prelude::*, workload::PARTITIONS};
+use super::{prelude::*, workload::PARTITIONS};
 
 /// Within so many milliseconds clients find added partitions: the default of `topic.metadata.refresh.interval.ms`.
 const FOUND_WITHIN_MS: u64 = 10_000;

@@ -1,14 +1,13 @@
 //! The lanes of a process: those of the intents, and those of the wheel beside them.
 
-use weir_core::{batch::record::WaitingTopic, deferral::wheel::Wheel, ports::Clock as _};
-use weir_redis::NodeClocks;
+use weir_core::{batch::record::WaitingTopic, ports::Clock as _};
 use weir_worker::{
     budgets::Claimant,
     lane::{Lane, LaneSettings, Task},
     pressure::AskedTurns,
 };
 
-use super::{prelude::*, retries, run::DRAIN, sink::SimSink, source::SimSource};
+use super::{prelude::*, retries};
 
 /// The constant of this name in src/cli/clocks.rs.
 const ASK_EVERY: Duration = Duration::from_secs(2);

@@ -2,7 +2,7 @@
 
 use weir_core::history::Entry;
 
-use super::{commands::Change, prelude::*};
+use super::prelude::*;
 
 /// Bytes of an entry in a history.
 pub const ENTRY: usize = 20;

@@ -3,7 +3,7 @@
 use std::io;
 
 use redis::{Arg, Pipeline, RedisError, RedisResult, Value};
-use weir_redis::{Boxed, Link, Network, NodeAddr, RedisOptions};
+use weir_redis::{Boxed, Link, Network, NodeAddr};
 
 use super::{cluster::FIRST_PORT, prelude::*};
 

@@ -4,7 +4,6 @@
 use weir_core::limit::route::permits::LEASE;
 
 use super::{
-    broker::Submit,
     permits::{Book, Turn},
     prelude::*,
     retries,

@@ -4,20 +4,14 @@
 use tokio::sync::mpsc::{Receiver, channel};
 use weir_core::limit::route::{
     permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
-    routes::{Pool, RouteState, Routes},
+    routes::{Pool, RouteState},
 };
-use weir_redis::RedisPermits;
 use weir_worker::{
     routes::HeldRoutes,
     share::{KeyedKeeper, LimitTask},
 };
 
-use super::{
-    delivery::ROUTE,
-    downstream::{SharedDownstream, SimOffsets},
-    lanes::THE_ROUTE,
-    prelude::*,
-};
+use super::{downstream::SimOffsets, lanes::THE_ROUTE, prelude::*};
 
 /// A look at the offsets says nothing any more after so long, nor where it took longer: the constant `LOOK_HOLDS` of the route's keeper.
 const LOOK_HOLDS: Duration = Duration::from_secs(3);

@@ -6,9 +6,8 @@ use weir_core::limit::pressure::{
     activity::{ActivityHash, Minute},
     activity_log::{SharedPlaces, SyncReply, SyncRequest},
 };
-use weir_redis::RedisActivityLog;
 
-use super::{prelude::*, script::Stream};
+use super::prelude::*;
 
 /// For how long the planted bug lets the log keep a member, in milliseconds: one that takes all of its turns does not notice.
 const SOON_GONE_MS: i64 = 1_500;

@@ -1,12 +1,5 @@
 //! A worker process: it can be killed at any await, frozen, and its clock can be wrong.
 
-use std::{
-    cell::Cell,
-    pin::Pin,
-    sync::atomic::AtomicI64,
-    task::{Context, Poll, Waker},
-};
-
 use weir_worker::deferred_shards::DeferredShards;
 
 use super::{prelude::*, time::MachineClock};

@@ -15,13 +15,11 @@ use weir_core::{
     },
     ports::Clock as _,
 };
-use weir_kafka::sink::COMMIT_WATCHDOG;
-use weir_redis::{
-    KeyspaceSeed,
-    rebuild::{self, BudgetChange, BudgetKeyState, Held, NamesRepair, Rebuild, RebuildError, Restorer, Scope},
+use weir_redis::rebuild::{
+    self, BudgetChange, BudgetKeyState, Held, NamesRepair, Rebuild, RebuildError, Restorer, Scope,
 };
 
-use super::{broker::TRANSACTION_TIMEOUT, budgets::spent, prelude::*, refunds::taken_back, store::REFUNDS};
+use super::{budgets::spent, prelude::*, refunds::taken_back};
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
 const SETTLE: Duration =

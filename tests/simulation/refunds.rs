@@ -1,12 +1,9 @@
 //! Refunds: some approved intents are refunded, or their deliveries reported, and each process reads the topic with weir's own reader.
 
 use serde_json::{Value, json};
-use weir_core::{
-    history::{
-        delivery_report::{Delivery, DeliveryReportReader},
-        refund::RefundReader,
-    },
-    limit::route::routes::Routes,
+use weir_core::history::{
+    delivery_report::{Delivery, DeliveryReportReader},
+    refund::RefundReader,
 };
 use weir_redis::RedisRefunds;
 use weir_worker::{
@@ -15,7 +12,7 @@ use weir_worker::{
     topic_reader::{Feed, TopicReader},
 };
 
-use super::{delivery::ROUTE, prelude::*, run::DRAIN, sink::SimSink, source::SimSource, store::REFUNDS};
+use super::prelude::*;
 
 pub const PARTITIONS: u64 = 2;
 /// How many of 1,000 deliveries that are not refunded are reported.

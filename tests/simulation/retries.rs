@@ -2,9 +2,8 @@
 //! that.
 
 use serde_json::Value;
-use weir_core::{basis::header::HeaderName, limit::route::DEFAULT_MAX_ATTEMPTS};
 
-use super::{prelude::*, rings::Header};
+use super::prelude::*;
 
 /// The topic that failed deliveries are written back to.
 pub const TOPIC: &str = "retries";

@@ -1,9 +1,7 @@
 //! The fake topics that weir reads, and their records: those that others write; and those that it writes itself, of the wheel and of
 //! waiting intents. What readers see of all that weir writes, and whether all is done.
 
-use std::ops::Range;
-
-use weir_core::{basis::header::HeaderName, batch::record::Headers};
+use weir_core::batch::record::Headers;
 
 use super::{broker::State, prelude::*};
 

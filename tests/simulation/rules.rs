@@ -3,11 +3,7 @@
 use jiff::civil;
 use weir_core::{
     basis::document::Format,
-    deferral::wheel::Wheel,
-    history::decide::Scope,
-    policy::{
-        Bypass, Cap, CapWindow, Caps, Counts, OnUnavailable, Period, QuietHours, Unavailable, file::parse_policy,
-    },
+    policy::{Bypass, Cap, CapWindow, Caps, Counts, OnUnavailable, QuietHours, Unavailable, file::parse_policy},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
 

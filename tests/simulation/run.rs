@@ -1,14 +1,8 @@
 //! One run: a seed becomes processes, faults, and a verdict.
 
-use std::{
-    cell::Cell,
-    io::Write,
-    path::Path,
-    sync::{atomic::AtomicI64, mpsc},
-};
+use std::{io::Write, path::Path, sync::mpsc};
 
 use weir_core::limit::HeldLimits;
-use weir_redis::NodeClocks;
 use weir_worker::{budgets::BudgetKeeper, pressure::PressureKeeper};
 
 use super::{
@@ -20,8 +14,7 @@ use super::{
     phases,
     prelude::*,
     rebuild::{self, Rebuilds},
-    refunds::{self, Refunded},
-    retries, rules, seeds, services,
+    refunds, retries, rules, seeds, services,
     store::{Keyspace, MADE, Made},
     time, workload,
 };

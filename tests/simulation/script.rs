@@ -4,10 +4,7 @@
 use mlua::{Lua, MultiValue, Value as LuaValue, Variadic};
 use redis::Value;
 
-use super::{
-    commands::{self, Effects},
-    prelude::*,
-};
+use super::{commands, prelude::*};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {

@@ -1,6 +1,6 @@
 //! Many seeds, and the report of one that fails.
 
-use std::{ops::Range, sync::atomic::AtomicUsize, time::Instant};
+use std::{sync::atomic::AtomicUsize, time::Instant};
 
 use super::{
     prelude::*,

@@ -4,7 +4,7 @@ use super::{
     check::{Told, counts, of_id},
     ledger::{ENTRY, entries},
     prelude::*,
-    rules::{Limit, Of, Over, limits_of},
+    rules::{Over, limits_of},
 };
 
 /// An approved send as the checker judges it.

@@ -5,10 +5,9 @@ use weir_core::{
     batch::record::Job,
     ports::{CommitError, CommitTimes, Settled, Sink},
 };
-use weir_kafka::sink::COMMIT_WATCHDOG;
 
 use super::{
-    broker::{End, Fetched, Refusal, Submit, TRANSACTION_TIMEOUT},
+    broker::{End, Refusal},
     prelude::*,
     source::Batch,
 };

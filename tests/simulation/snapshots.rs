@@ -1,6 +1,6 @@
 //! Nodes that come back with what they had some time before: the keyspace's epoch is there, so weir cannot notice it.
 
-use super::{cluster::Keeps, prelude::*, services::Forgotten};
+use super::prelude::*;
 
 pub struct Snapshot {
     group: usize,

@@ -5,7 +5,7 @@ use weir_core::{
     ports::{EARLIER_READERS_END, GroupEvent, Source, SourceError},
 };
 
-use super::{broker::Fetched, group::Look, prelude::*};
+use super::{group::Look, prelude::*};
 
 /// Brokers that lead the partitions of a ring: each answers by itself.
 const LEADERS: usize = 3;

@@ -2,18 +2,15 @@
 
 use weir_core::{
     history::{admit::AdmitBatch, decide::Answer, deferred_send::DeferredSend},
-    intent::class::{ClassNames, ClassNumbers},
+    intent::class::ClassNumbers,
     ports::Store,
 };
-use weir_redis::{
-    KeyspaceSeed, LedgerClock, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisPermits, RedisServices,
-    RedisStats, RedisStore, WhenMissing, open,
-};
+use weir_redis::{LedgerClock, Opened, RedisServices, RedisStats, RedisStore, WhenMissing, open};
 
 use super::{
     link::{SharedCluster, SimNetwork},
     prelude::*,
-    pressure::{SharedHeard, SimActivityLog},
+    pressure::SimActivityLog,
     tells::{SimLedger, Tells},
     time,
 };

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use weir_redis::RetryCause;
 
-use super::{check::reason, prelude::*, workload::Asks};
+use super::{check::reason, prelude::*};
 
 /// How often each thing happened in one run or in many, and how often Redis answered each error.
 #[derive(Debug, Default)]

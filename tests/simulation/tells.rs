@@ -1,14 +1,10 @@
 //! What the ledger tells the processes, and the policy's budgets: the checker's memory; and around the ledger the planted bugs that need
 //! a place there.
 
-use weir_core::{
-    intent::class::ClassNames,
-    limit::budget::{
-        SpanNow,
-        ledger::{BudgetTokens, CountId, GiveBack, TakeAnswer, TakeTurn},
-    },
+use weir_core::limit::budget::{
+    SpanNow,
+    ledger::{BudgetTokens, CountId, GiveBack, TakeAnswer, TakeTurn},
 };
-use weir_redis::RedisLedger;
 
 use super::prelude::*;
 

@@ -1,11 +1,6 @@
 //! Virtual time: it stands still while anything can run, and then jumps to the next timer.
 
-use std::{
-    future::poll_fn,
-    pin::{Pin, pin},
-    sync::atomic::AtomicBool,
-    task::{Context, Poll, Waker},
-};
+use std::{future::poll_fn, pin::pin};
 
 use tokio::task::LocalSet;
 use weir_core::{
