@@ -1,7 +1,5 @@
 //! Brokers that are killed, restarted or frozen, and lost answers. Rows 7 and 8.
 
-use testkit::kafka::Kafka;
-
 use super::*;
 use crate::support::Scene;
 

@@ -2,12 +2,9 @@
 
 mod nodes;
 
-use weir_core::limit::budget::BudgetId;
-
 pub use self::nodes::{Whose, all_lost, clock_ahead, old_snapshot, replies_lost, unreplicated};
 use self::nodes::{granted_of, sends_of, wait_spent};
 use super::*;
-use crate::support::approval;
 
 /// Several times what these allow is asked for. The load's rate and costs are those of `support/workload.rs`.
 const BUDGETS: &str = r#"

@@ -1,13 +1,7 @@
 //! A Redis Cluster that fails over, also before the name tables' node has replicated new names, moves and grows. Rows 14, 15 and 29a.
 
-use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
-
 use super::{lost::table_node, *};
-use crate::{
-    load::LoadRate,
-    support::{Decision, SEGMENTS, approval},
-    trial::RATE,
-};
+use crate::{support::SEGMENTS, trial::RATE};
 
 /// How long a replica gets no writes before its primary dies: below the 2 s after which it would count as dead.
 const BEHIND: Duration = Duration::from_millis(1_500);

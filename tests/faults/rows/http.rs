@@ -7,7 +7,7 @@ use std::{
 
 use tokio::io::AsyncWriteExt as _;
 
-use super::{limits::{figure, limit}, *};
+use super::*;
 
 /// Connections held open at once.
 const CONNECTIONS: usize = 10_000;
@@ -23,12 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MORE_MIB: u64 = 100;
 
 pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    limit(std::process::id(), &format!("nofile={}:", CONNECTIONS + 1_000))?;
+    limits::limit(std::process::id(), &format!("nofile={}:", CONNECTIONS + 1_000))?;
     let mut trial = under_load(ground, order, "http")?;
     let worker = trial.start_ready("only", &[("WEIR__HTTP__TOKEN", "right-token-0123456789")])?;
     trial.decided(500)?;
     let pid = trial.worker(worker).pid();
-    let before = figure(pid, "VmRSS:")?;
+    let before = limits::figure(pid, "VmRSS:")?;
     for _ in 0..order.times {
         let address = address(trial.worker(worker));
         let mark = trial.over()?;
@@ -37,7 +37,7 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
         // While they are there: the lanes do not feel it.
         trial.back(&mark)?;
         trial.comes_back()?;
-        let more = figure(pid, "VmRSS:")?.saturating_sub(before) / 1024;
+        let more = limits::figure(pid, "VmRSS:")?.saturating_sub(before) / 1024;
         ensure!(more < MORE_MIB, "{more} MiB more are taken");
         drop(connections);
         trial.until_of(worker, "it answers again", |worker| get(worker, "/livez").0 == 200)?;

@@ -1,14 +1,8 @@
 //! A full disk of the broker, no memory for the worker, a large backlog. Rows 12 and 25.
 
-use std::process::Command;
-
-use testkit::{
-    kafka::Kafka,
-    process::{Exit, output, program},
-};
+use testkit::process::{output, program};
 
 use super::*;
-use crate::load::LoadRate;
 
 const DISK_MIB: u32 = 200;
 /// How long a broker may take to notice that its disk is full.

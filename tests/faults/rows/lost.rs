@@ -1,8 +1,8 @@
 //! Shards that lose their history, the tables of names, and `weir rebuild`. Rows 18, 29b and 32.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
-use testkit::process::{Exit, Guarded, Signal, output_within};
+use testkit::process::{Guarded, Signal, output_within};
 
 use super::*;
 use crate::support::{http::degraded, weir};

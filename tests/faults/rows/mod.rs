@@ -20,6 +20,7 @@ pub mod wheel;
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -27,18 +28,27 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::{
     clock::ProcessClock,
-    kafka::{Api, Fate, Moment, Record, Trap},
+    kafka::{Api, Fate, Kafka, Moment, Record, Trap},
+    process::Exit,
+    proxy::{Mode, Proxy},
     redis::{RedisCluster, RedisServer},
+    wait_for,
     worker::Worker,
+};
+use weir_core::{
+    basis::shard::{Layout, UserHash, slot_of_shard},
+    limit::budget::BudgetId,
 };
 
 use crate::{
     ground::Ground,
+    load::LoadRate,
     support::{
-        POLICY, header,
+        Decision, POLICY, approval, header,
         http::{address, get, metric},
         model::Sent,
         outcome::CASE,
+        workload,
     },
     trial::{Findings, Order, PARTITIONS, SHARDS, SHORT_SESSION, SMALL, Trial, now_ms},
 };

@@ -1,9 +1,6 @@
 //! Offsets that are lost, with their group or with a topic that was recreated, and those of added partitions. Rows 30 and 39.
 
-use testkit::wait_for;
-
 use super::*;
-use crate::support::workload;
 
 /// How long deleting and recreating a topic may take.
 const RECREATED_DEADLINE: Duration = Duration::from_secs(60);

@@ -3,13 +3,10 @@
 use std::thread::JoinHandle;
 
 use anyhow::anyhow;
-use testkit::{
-    proxy::{Mode, Proxy},
-    redis::connect,
-};
+use testkit::redis::connect;
 
 use super::*;
-use crate::support::{Decision, outcome::intent};
+use crate::support::outcome::intent;
 
 /// How long a command may take that is to take long.
 const LONG: Duration = Duration::from_secs(60);

@@ -1,9 +1,8 @@
 //! Topics that are missing, denied, too small, compacted or truncated. Rows 9, 10, 11.
 
-use testkit::{kafka::Publisher, unique, wait_for};
+use testkit::{kafka::Publisher, unique};
 
 use super::*;
-use crate::support::workload;
 
 /// Settings of the topics of all scenes.
 const SIZES: (&str, &str) = ("max.message.bytes", "9000000");

@@ -1,8 +1,6 @@
 //! Budgets whose nodes lose everything, come back with an old snapshot, have a clock that is ahead, or carry out turns without an answer.
 
 use anyhow::bail;
-use testkit::proxy::{Mode, Proxy};
-use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
 use super::*;
 use crate::rows::lost::rebuild;
