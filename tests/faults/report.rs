@@ -12,10 +12,6 @@ use crate::{
 
 const BEGIN: &str = "<!-- faults: begin -->";
 const END: &str = "<!-- faults: end -->";
-/// What the page says in front of the cases that have no row.
-const WITHOUT: &str = "Without a row, because they were written or changed since they were run: ";
-/// What it says where rows are of earlier runs.
-const OLDER: &str = " Cases that were not part of it have the row of an earlier run.";
 /// The promised seconds that the table leaves out.
 const USUAL_WITHIN_S: u64 = 30;
 
@@ -129,7 +125,7 @@ impl Report {
             let own = self.outcomes.iter().find(|outcome| outcome.case.key == case.key).map(Outcome::row);
             let other = others.get(case.key).filter(|row| row.contains(case.what));
             if own.is_none() && other.is_some() {
-                older = OLDER;
+                older = " Cases that were not part of it have the row of an earlier run.";
             }
             if let Some(row) = own.as_ref().or(other) {
                 rows += row;
@@ -158,7 +154,8 @@ impl Report {
         let has_no_row = |case: &&Case| !table.lines().any(|row| row.starts_with(&format!("| {} | ", case.key)));
         let without: Vec<&str> = CASES.iter().filter(has_no_row).map(|case| case.key).collect();
         if !without.is_empty() {
-            table += &format!("\n{WITHOUT}{}.\n", without.join(", "));
+            let keys = without.join(", ");
+            table += &format!("\nWithout a row, because they were written or changed since they were run: {keys}.\n");
         }
         fs::write(page, format!("{before}{BEGIN}\n{table}{END}{after}"))
             .with_context(|| format!("cannot write {}", page.display()))

@@ -88,7 +88,8 @@ pub struct Trial {
     pub findings: Findings,
     workers: Vec<Worker>,
     load: Option<Load>,
-    published: Vec<Sent>,
+    /// What was published beside the load, or by loads that have ended.
+    pub published: Vec<Sent>,
     order: Order,
     /// How many streams of intents there were.
     streams: u64,
@@ -159,16 +160,6 @@ impl Trial {
         let value = format!(r#"{{"id":"{name}","user_id":3500{}}}"#, " ".repeat(bytes));
         let record = case(name, Record::new("3500", value));
         self.kafka.compressing(codec).publish(&self.scene.topic("intents"), [record])
-    }
-
-    /// These were published by other means.
-    pub fn was_published(&mut self, intents: impl IntoIterator<Item = Sent>) {
-        self.published.extend(intents);
-    }
-
-    /// How many intents were published beside the load.
-    pub fn published(&self) -> usize {
-        self.published.len()
     }
 
     pub fn unload(&mut self) -> Result<()> {

@@ -194,7 +194,9 @@ impl Cluster {
         // The planted bug waits for no replica, since it is told that there are none.
         let replicas = usize::from(self.env.sabotage() != Sabotage::NumbersByLength);
         let run_id = format!("{:x}{:08x}", node + 1, self.nodes[node].incarnation);
-        let mut effects = Effects::at(self.clock_ms(node), run_id, replicas);
+        let off_ms = if self.wrong_clock == Some(self.group_of(node)) { WRONG_BY_MS } else { 0 };
+        let now_ms = self.env.time().wall_ms() + off_ms;
+        let mut effects = Effects { now_ms, run_id, replicas, ..Effects::default() };
         let name = args[0].to_ascii_uppercase();
         let script = name == b"EVALSHA";
         let keys = match name.as_slice() {
@@ -292,12 +294,6 @@ impl Cluster {
                 group.log.iter_mut().filter(|(_, written, _)| *written == key).for_each(|(.., item)| *item = None);
             }
         }
-    }
-
-    /// The node's clock: the true time, unless it is wrong.
-    fn clock_ms(&self, node: usize) -> i64 {
-        let off_ms = if self.wrong_clock == Some(self.group_of(node)) { WRONG_BY_MS } else { 0 };
-        self.env.time().wall_ms() + off_ms
     }
 
     /// Whether a node serves these keys, or its redirection.

@@ -31,10 +31,6 @@ pub struct Effects {
 }
 
 impl Effects {
-    pub fn at(now_ms: i64, run_id: String, replicas: usize) -> Self {
-        Self { now_ms, run_id, replicas, ..Self::default() }
-    }
-
     fn expire(&mut self, key: &[u8], ms: &[u8]) {
         const LONGEST_RUN_MS: u64 = 3_600_000;
         let ms: u64 = str::from_utf8(ms).unwrap().parse().unwrap();

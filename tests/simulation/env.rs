@@ -19,16 +19,11 @@ struct Inner {
     dice: Mutex<fastrand::Rng>,
     trace: Option<Mutex<Vec<String>>>,
     calm: AtomicBool,
-    weather: Weather,
+    /// The rates of faults per 1,000; drawn once per run, so that seeds differ.
+    kafka_fails: u32,
+    redis_fails: u32,
     sabotage: Sabotage,
     impatient: bool,
-}
-
-/// The rates of faults per 1,000; drawn once per run, so that seeds differ.
-#[derive(Debug, Clone, Copy)]
-pub struct Weather {
-    pub kafka: u32,
-    pub redis: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,11 +42,11 @@ impl Env {
         // Jitter of the code under test comes from this seed.
         fastrand::seed(dice.u64(..));
         let kinds = [0, 5, 20, 60];
-        let weather = Weather { kafka: kinds[dice.usize(..4)], redis: kinds[dice.usize(..4)] };
+        let (kafka_fails, redis_fails) = (kinds[dice.usize(..4)], kinds[dice.usize(..4)]);
         let impatient = dice.u32(..6) == 0;
         let trace = (tracing == Tracing::On).then(Mutex::default);
         let (dice, calm) = (Mutex::new(dice), AtomicBool::new(false));
-        Self(Arc::new(Inner { seed, time, dice, trace, calm, weather, sabotage, impatient }))
+        Self(Arc::new(Inner { seed, time, dice, trace, calm, kafka_fails, redis_fails, sabotage, impatient }))
     }
 
     /// Dice for a part of a run, by its name and a number: what they show changes nothing else of a seed.
@@ -106,11 +101,11 @@ impl Env {
     }
 
     pub fn kafka_fails(&self) -> bool {
-        !self.is_calm() && self.chance(self.0.weather.kafka)
+        !self.is_calm() && self.chance(self.0.kafka_fails)
     }
 
     pub fn redis_fails(&self) -> bool {
-        !self.is_calm() && self.chance(self.0.weather.redis)
+        !self.is_calm() && self.chance(self.0.redis_fails)
     }
 
     /// Ends all faults.

@@ -53,7 +53,8 @@ impl World {
     async fn drained(&self, process: &Process) {
         let began = self.env.passed();
         loop {
-            let left = (process.thawed_at().max(began) + DRAIN).saturating_sub(self.env.passed());
+            let thawed_at = process.freezes.borrow().last().map_or(Duration::ZERO, |(_, thawed)| *thawed);
+            let left = (thawed_at.max(began) + DRAIN).saturating_sub(self.env.passed());
             if left.is_zero() {
                 return;
             }

@@ -161,20 +161,6 @@ pub struct SimPermits {
 }
 
 impl SimPermits {
-    pub fn new(env: &Env, process: u64, permits: RedisPermits, reached: Reached) -> Self {
-        Self {
-            env: env.clone(),
-            process,
-            permits,
-            reached,
-            members: 1,
-            number: TurnNumber::default(),
-            before: (0, 0),
-            last: None,
-            untold: 0,
-        }
-    }
-
     fn begin(&mut self, number: TurnNumber, turn: &PermitTurn) -> usize {
         let is_repeated = std::mem::replace(&mut self.number, number) == number;
         let unused = if is_repeated { 0 } else { turn.unused };
@@ -249,7 +235,17 @@ impl World {
         let held = HeldRoutes { routes: Arc::clone(&routes), offsets: Arc::new(offsets), clock: clock.clone() };
         let reached = Reached { downstream, book, state: routes.state(ROUTE) };
         let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
-        let permits = move || SimPermits::new(&env, number, connect(), reached.clone());
+        let permits = move || SimPermits {
+            env: env.clone(),
+            process: number,
+            permits: connect(),
+            reached: reached.clone(),
+            members: 1,
+            number: TurnNumber::default(),
+            before: (0, 0),
+            last: None,
+            untold: 0,
+        };
         let (of, (running, ended)) = (Rc::clone(process), channel(1));
         let spawn = move |task: LimitTask| {
             let running = running.clone();

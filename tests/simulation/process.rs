@@ -72,10 +72,6 @@ impl Process {
         self.began_at <= upto && self.died_at.get().is_none_or(|at| at >= from)
     }
 
-    pub fn thawed_at(&self) -> Duration {
-        self.freezes.borrow().last().map_or(Duration::ZERO, |(_, thawed)| *thawed)
-    }
-
     /// Freezes at the n-th await from now.
     pub fn freeze_in(&self, awaits: u64) {
         self.freezes_at.set(self.awaits.get() + awaits);

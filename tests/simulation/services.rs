@@ -14,7 +14,6 @@ const DICE: &str = "servic";
 const ASKS: Duration = Duration::from_secs(BUSY.as_secs() + 20);
 /// How long one waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-const SECOND: Duration = Duration::from_secs(1);
 /// What a node forgot is known again so long after that, and after the longest timeout.
 const KNOWN_AFTER: Duration = Duration::from_secs(10);
 
@@ -176,7 +175,7 @@ impl Judge<'_> {
             let Registration { capacity_per_s, concurrency, .. } = served.registration;
             let (per_s, most) = (instances * capacity_per_s, instances * concurrency);
             let before: Vec<_> = service.given.iter().filter(|(given, _)| given <= at).collect();
-            let within = before.iter().filter(|(given, _)| *at < *given + SECOND).count() as u64;
+            let within = before.iter().filter(|(given, _)| *at < *given + Duration::from_secs(1)).count() as u64;
             let open = before.iter().filter(|(_, end)| at < end).count() as u64;
             if knows_rate && within > per_s || knows_open && open > most {
                 self.broken.push(format!(

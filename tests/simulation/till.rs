@@ -59,10 +59,6 @@ fn number(bytes: &[u8]) -> i64 {
     text(bytes).parse().unwrap()
 }
 
-fn is_budget(key: &[u8]) -> bool {
-    key.windows(3).any(|part| part == b"}:b")
-}
-
 fn field<'i>(item: Option<&'i Item>, name: &[u8]) -> Option<&'i [u8]> {
     let Some(Item::Hash(hash)) = item else { return None };
     hash.get(name).map(Vec::as_slice)
@@ -266,7 +262,8 @@ impl Till {
 
     /// A replica that has this takes over from a primary that had `had`.
     pub fn fails_over(&mut self, key: &[u8], had: Option<&Item>, kept: &Data) {
-        if !is_budget(key) {
+        // The keys of others.
+        if !key.windows(3).any(|part| part == b"}:b") {
             return;
         }
         let account = self.accounts.entry(key.to_vec()).or_default();

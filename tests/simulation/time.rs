@@ -216,13 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_which_nothing_can_happen_any_more_ends() {
+    fn a_run_that_is_stuck_ends() {
         let ended = stuck(async |time| time.sleep(Duration::from_secs(3)).await);
         assert_eq!(ended, "no task can run and no timer is set after 3s");
-    }
-
-    #[test]
-    fn a_run_that_goes_on_for_ever_ends() {
         let ended = stuck(async |_| {
             loop {
                 yield_now().await

@@ -34,13 +34,8 @@ fn by_the_true_time(trial: &mut Trial, began_ms: i64) -> Result<()> {
 pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = under_load(ground, order, "clocks-apart")?;
     let clocks = [("right", ProcessClock::ahead(0)?), ("ahead", ProcessClock::ahead(4 * MINUTE_S)?)];
-    let mut workers = Vec::new();
-    for (instance, clock) in &clocks {
-        workers.push(trial.start_by(instance, clock));
-    }
-    for worker in &workers {
-        trial.ready(*worker)?;
-    }
+    let mut workers = clocks.each_ref().map(|(instance, clock)| trial.start_by(instance, clock));
+    trial.all_ready(workers)?;
     for time in 0..order.times {
         trial.decided(600)?;
         let place = time % workers.len();

@@ -45,11 +45,6 @@ impl Paced {
         Delivery::start(&self.trial.kafka, &self.group, &self.trial.scene.topic("approved"), per_s)
     }
 
-    /// One that begins at the end of the topic where its group has committed nothing.
-    fn delivery_from_its_end(&self, per_s: u32) -> Result<Delivery> {
-        Delivery::from_its_end(&self.trial.kafka, &self.group, &self.trial.scene.topic("approved"), per_s)
-    }
-
     /// Waits until so many intents wait, by what a worker says of the route.
     fn waits(&mut self, worker: usize, count: u64, and: impl Fn(&Value) -> bool) -> Result<()> {
         self.trial.until_of(worker, &format!("{count} intents wait"), |worker| {
@@ -198,7 +193,8 @@ pub fn group_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.kafka.delete_group(&paced.group)?;
         paced.trial.live(worker, AHEAD + Duration::from_secs(6))?;
         // As fast as they can.
-        delivery = if round % 2 == 0 { paced.delivery(ENOUGH)? } else { paced.delivery_from_its_end(ENOUGH)? };
+        let begin = if round % 2 == 0 { Delivery::start } else { Delivery::from_its_end };
+        delivery = begin(&paced.trial.kafka, &paced.group, &paced.trial.scene.topic("approved"), ENOUGH)?;
         paced.goes_on(Instant::now(), 2 * DELIVERS)?;
         drop(delivery);
         delivery = paced.delivery(DELIVERS)?;
@@ -269,9 +265,7 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.live(successor, Duration::from_secs(8))?;
         paced.trial.worker(zombie).thaw();
         paced.trial.works_again(zombie)?;
-        for worker in [zombie, successor] {
-            paced.trial.live(worker, Duration::ZERO)?;
-        }
+        [zombie, successor].into_iter().try_for_each(|worker| paced.trial.live(worker, Duration::ZERO))?;
     }
     paced.settle()?;
     paced.trial.finish(order.times)

@@ -59,18 +59,6 @@ pub fn lost(
     trial.finish(order.times)
 }
 
-/// Deletes everything on the node that has this budget, and on its replica; waits until it is noticed, and rebuilds it.
-pub fn lose_and_rebuild(ground: &mut Ground, trial: &mut Trial, worker: usize, budget: &str) -> Result<()> {
-    let cluster = ground.cluster()?;
-    let key = format!("{}:*:b*:{budget}", trial.scene.name);
-    let has =
-        |node: &usize| cluster.node(*node).query::<Vec<String>>(&["KEYS", &key]).is_ok_and(|keys| keys.len() == 1);
-    let node = cluster.primaries()?.into_iter().find(has).with_context(|| format!("no node has {key}"))?;
-    flush(cluster, node)?;
-    trial.until_of(worker, "the loss is counted", |worker| metric(worker, "weir_shards_lost", "") > Some(0.0))?;
-    rebuild(trial.worker(worker).folder(), &[], 0).map(drop)
-}
-
 /// Where a rebuild is when it is frozen.
 #[derive(Debug, Clone, Copy)]
 enum Step {

@@ -122,12 +122,12 @@ pub fn grown(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Result
 /// partitions.
 fn publish_to(trial: &mut Trial, partitions: Range<i32>) -> Result<()> {
     const EACH: usize = 200;
-    let first = 10_000 + u64::try_from(trial.published())?;
+    let first = 10_000 + u64::try_from(trial.published.len())?;
     let users = (first..).zip(trial.stream());
     let intents: Vec<Sent> = users.map(|(user, sent)| Sent { user, ..sent }).take(EACH * partitions.len()).collect();
     let placed = intents.iter().zip(partitions.cycle());
     let records = placed.map(|(sent, partition)| workload::record(sent).partition(partition));
     trial.kafka.publish(&trial.scene.topic("intents"), records)?;
-    trial.was_published(intents);
+    trial.published.extend(intents);
     Ok(())
 }

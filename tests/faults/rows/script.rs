@@ -118,17 +118,11 @@ pub const DENIED: State = State {
     end: |server| all(server, &[&["ACL", "SETUSER", "weir", "+evalsha"]]),
 };
 
-/// One server; weir's user has all rights.
-fn single() -> Result<(RedisServer, String)> {
+pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Findings> {
     let debug = ["--enable-debug-command", "yes", "--enable-protected-configs", "yes"];
     let user = ["--user", "weir", "on", ">secret", "~*", "&*", "+@all"];
     let server = RedisServer::start(&[&debug[..], &user[..]].concat())?;
     let url = format!("redis://weir:secret@127.0.0.1:{}", server.port());
-    Ok((server, url))
-}
-
-pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Findings> {
-    let (server, url) = single()?;
     let mut trial = on(ground, order, state.reason, vec![url])?;
     trial.load(0)?;
     let worker = trial.start_ready("answered", &[TIMEOUT])?;

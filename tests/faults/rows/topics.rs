@@ -137,7 +137,7 @@ fn transactions(
         } else {
             publisher.commit()?;
             committed += 40;
-            trial.was_published(intents);
+            trial.published.extend(intents);
         }
     }
     Ok(committed)
