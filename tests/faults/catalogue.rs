@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
 use testkit::kafka::{Api, Moment};
 
 use crate::{
@@ -36,23 +35,18 @@ pub enum Promise {
 }
 
 /// One fault, and how it is injected.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Case {
     /// The row's number, and a letter where it has several cases.
-    #[serde(rename = "case")]
     pub key: &'static str,
     /// The fault in words: a row of the table.
     pub what: &'static str,
-    #[serde(skip)]
     pub times: usize,
     /// How often in CI; `None`: CI leaves it out, as another test injects it or it takes minutes.
-    #[serde(skip)]
     pub in_ci: Option<usize>,
     /// Promised seconds from the fault's end until new intents are committed.
     pub within_s: u64,
-    #[serde(skip)]
     pub promise: Promise,
-    #[serde(skip)]
     pub run: Run,
 }
 

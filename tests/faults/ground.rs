@@ -6,7 +6,6 @@ use std::path::Path;
 use anyhow::Result;
 use testkit::{kafka::Kafka, redis::RedisCluster};
 
-/// The servers of a run.
 #[derive(Debug, Default)]
 pub struct Ground {
     one: Option<Kafka>,
@@ -37,7 +36,6 @@ impl Ground {
         Ok(cluster)
     }
 
-    /// Copies the brokers' logs.
     pub fn keep_logs(&self, folder: &Path) {
         for file in [&self.one, &self.three].into_iter().flatten().flat_map(Kafka::log_files) {
             let name = file.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();

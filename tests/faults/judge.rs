@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::Serialize;
 use testkit::kafka::Consumed;
 
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
 const EVIDENCE: usize = 5;
 
 /// A number, and the first few of what it counts.
-#[derive(Debug, Default, Clone, Serialize)]
+#[derive(Debug, Default, Clone)]
 pub struct Found {
     pub count: usize,
     pub first: Vec<String>,
@@ -37,7 +36,7 @@ impl Found {
     }
 }
 
-#[derive(Debug, Default, Clone, Serialize)]
+#[derive(Debug, Default, Clone)]
 pub struct TrialVerdict {
     pub intents: usize,
     pub approved: usize,
@@ -52,7 +51,6 @@ pub struct TrialVerdict {
 }
 
 impl TrialVerdict {
-    /// Whether the promise is kept.
     pub fn keeps(&self, promise: Promise) -> bool {
         let asked: &[&Found] = match promise {
             Promise::Exact => &[&self.lost, &self.twice, &self.exceeded, &self.different],
@@ -63,7 +61,6 @@ impl TrialVerdict {
     }
 }
 
-/// Where a record was.
 type Place = (i32, i64);
 
 /// Judges a scene. `published` is everything that may be in the intents topic and is an intent of the load. A record with

@@ -20,7 +20,6 @@ pub struct LoadRate {
     /// At once, at the start.
     pub backlog: usize,
     pub a_second: u32,
-    /// Bytes added to each payload.
     pub padding: usize,
 }
 
@@ -32,7 +31,6 @@ pub struct Load {
 }
 
 impl Load {
-    /// Publishes these intents.
     pub fn start(
         kafka: &KafkaClient,
         topic: &str,
@@ -59,7 +57,6 @@ impl Load {
         Ok(Self { running, thread })
     }
 
-    /// Whether it still publishes.
     pub fn is_running(&self) -> bool {
         !self.thread.is_finished()
     }

@@ -23,7 +23,7 @@ use std::{
 };
 
 use anyhow::Result;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 
 use catalogue::{CASES, Case};
 use ground::Ground;
@@ -50,21 +50,12 @@ struct Cli {
     /// Seed of the load and of the moments of faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
     /// Write the results into the table of docs/reliability.md; a run of everything always does
     #[arg(long)]
     write: bool,
     /// Only print the cases
     #[arg(long)]
     list: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Text,
-    Json,
 }
 
 impl Cli {
@@ -82,7 +73,7 @@ impl Cli {
     }
 }
 
-/// Where the logs of failed cases and the results are kept.
+/// Where the logs of failed cases are kept.
 fn logs_folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults")
 }
@@ -107,16 +98,12 @@ fn main() -> Result<ExitCode> {
         let outcome = run(&cli.order(case), &mut ground);
         eprintln!("{}", outcome.line());
         report.outcomes.push(outcome);
-        report.keep(&logs_folder().join("results.json"))?;
         if writes {
             report.write(&page)?;
         }
     }
     drop(ground);
-    match cli.output {
-        Output::Text => println!("{}", report.table(&BTreeMap::new())),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-    }
+    println!("{}", report.table(&BTreeMap::new()));
     let good = report.outcomes.iter().all(Outcome::holds);
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
 use crate::{
     catalogue::{CASES, Case},
@@ -13,30 +12,24 @@ use crate::{
 
 const BEGIN: &str = "<!-- faults: begin -->";
 const END: &str = "<!-- faults: end -->";
-/// What the page says in front of the cases that have no row.
-const WITHOUT: &str = "Without a row, because they were written or changed since they were run: ";
-/// What it says where rows are of earlier runs.
-const OLDER: &str = " Cases that were not part of it have the row of an earlier run.";
 /// The promised seconds that the table leaves out.
 const USUAL_WITHIN_S: u64 = 30;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Report {
-    machine: Machine,
+    /// When, on what machine and with what servers it ran, as far as figures depend on it.
+    ran: String,
     pub outcomes: Vec<Outcome>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Outcome {
-    #[serde(flatten)]
     case: &'static Case,
-    #[serde(flatten)]
     findings: Findings,
     /// Why it could not be judged.
     failure: Option<String>,
     took_s: u64,
     /// Whether a time beyond the promised one is a failure; else it is shown.
-    #[serde(skip)]
     times_count: bool,
 }
 
@@ -49,7 +42,6 @@ impl Outcome {
         Self { case: order.case, findings, failure, took_s: took.as_secs(), times_count: order.times_count }
     }
 
-    /// Whether the case keeps all promises.
     pub fn holds(&self) -> bool {
         let kept = self.findings.verdict.keeps(self.case.promise);
         self.failure.is_none() && kept && (self.findings.in_time(self.case) || !self.times_count)
@@ -86,8 +78,7 @@ impl Outcome {
     fn back(&self) -> String {
         let mut sorted = self.findings.back_ms.clone();
         sorted.sort_unstable();
-        let seconds =
-            |ms: u128| format!("{:.1}", Duration::from_millis(ms.try_into().unwrap_or(u64::MAX)).as_secs_f64());
+        let seconds = |ms: u128| format!("{:.1}", ms as f64 / 1_000.0);
         match (sorted.get(sorted.len() / 2), sorted.last()) {
             (Some(middle), Some(last)) if sorted.len() > 1 => format!("{} / {} s", seconds(*middle), seconds(*last)),
             (Some(only), _) => format!("{} s", seconds(*only)),
@@ -124,22 +115,17 @@ impl Outcome {
 
 impl Report {
     pub fn begin() -> Self {
-        Self { machine: Machine::look(), outcomes: Vec::new() }
-    }
-
-    pub fn keep(&self, file: &Path) -> Result<()> {
-        fs::write(file, serde_json::to_string_pretty(self)?).with_context(|| format!("cannot write {}", file.display()))
+        Self { ran: ran(), outcomes: Vec::new() }
     }
 
     /// The table, with the rows of cases that did not run.
     pub fn table(&self, others: &BTreeMap<String, String>) -> String {
-        let Machine { cores, memory_gib, redis, kafka, day } = &self.machine;
         let (mut rows, mut older) = (String::new(), "");
         for case in CASES {
             let own = self.outcomes.iter().find(|outcome| outcome.case.key == case.key).map(Outcome::row);
             let other = others.get(case.key).filter(|row| row.contains(case.what));
             if own.is_none() && other.is_some() {
-                older = OLDER;
+                older = " Cases that were not part of it have the row of an earlier run.";
             }
             if let Some(row) = own.as_ref().or(other) {
                 rows += row;
@@ -147,10 +133,10 @@ impl Report {
             }
         }
         format!(
-            "Last run {day}: {cores} cores, {memory_gib} GiB, shared by the servers, the load and the workers; Kafka {kafka}, \
-             Redis {redis}, weir's debug build.{older}\n\n\
+            "{}{older}\n\n\
              | # | fault | times | N, O, C | P: median / longest (promised, if not {USUAL_WITHIN_S} s) | seen |\n\
-             |---|---|---|---|---|---|\n{rows}"
+             |---|---|---|---|---|---|\n{rows}",
+            self.ran
         )
     }
 
@@ -168,41 +154,32 @@ impl Report {
         let has_no_row = |case: &&Case| !table.lines().any(|row| row.starts_with(&format!("| {} | ", case.key)));
         let without: Vec<&str> = CASES.iter().filter(has_no_row).map(|case| case.key).collect();
         if !without.is_empty() {
-            table += &format!("\n{WITHOUT}{}.\n", without.join(", "));
+            let keys = without.join(", ");
+            table += &format!("\nWithout a row, because they were written or changed since they were run: {keys}.\n");
         }
         fs::write(page, format!("{before}{BEGIN}\n{table}{END}{after}"))
             .with_context(|| format!("cannot write {}", page.display()))
     }
 }
 
-/// The machine, as far as figures depend on it.
-#[derive(Debug, Serialize)]
-struct Machine {
-    cores: usize,
-    memory_gib: u64,
-    redis: String,
-    kafka: String,
-    day: String,
-}
-
-impl Machine {
-    fn look() -> Self {
-        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib = memory.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default();
-        let jar = std::fs::read_dir(testkit::kafka::libs_folder()).ok().and_then(|mut files| {
-            files.find_map(|file| {
-                let name = file.ok()?.file_name().into_string().ok()?;
-                Some(name.strip_prefix("kafka-clients-")?.strip_suffix(".jar")?.to_owned())
-            })
-        });
-        Self {
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_gib: kib >> 20,
-            redis: said("redis-server", "--version").split_whitespace().nth(2).unwrap_or("v=?")[2..].to_owned(),
-            kafka: jar.unwrap_or_else(|| "?".to_owned()),
-            day: said("date", "+%F").trim().to_owned(),
-        }
-    }
+fn ran() -> String {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = memory.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default();
+    let jar = fs::read_dir(testkit::kafka::libs_folder()).ok().and_then(|mut files| {
+        files.find_map(|file| {
+            let name = file.ok()?.file_name().into_string().ok()?;
+            Some(name.strip_prefix("kafka-clients-")?.strip_suffix(".jar")?.to_owned())
+        })
+    });
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (redis, day) = (said("redis-server", "--version"), said("date", "+%F"));
+    format!(
+        "Last run {}: {cores} cores, {} GiB, shared by the servers, the load and the workers; Kafka {}, Redis {}, weir's debug build.",
+        day.trim(),
+        kib >> 20,
+        jar.as_deref().unwrap_or("?"),
+        &redis.split_whitespace().nth(2).unwrap_or("v=?")[2..]
+    )
 }
 
 fn said(program: &str, arg: &str) -> String {

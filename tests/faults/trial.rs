@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 use testkit::{
     clock::ProcessClock,
     kafka::{Consumed, KafkaClient, Record},
@@ -29,9 +28,7 @@ use crate::{
 const DEADLINE: Duration = Duration::from_secs(100);
 /// Intents per second.
 pub const RATE: u32 = 300;
-/// Partitions of each topic.
 pub const PARTITIONS: i32 = 4;
-/// Shards of a scene's keyspace.
 pub const SHARDS: u16 = 64;
 /// A short session, so that a dead member is noticed soon. In production that takes longer by as much as the session
 /// is longer (librdkafka's default is 45 s).
@@ -43,7 +40,6 @@ pub const SHORT_SESSION: [(&str, &str); 2] = [
 /// The same, and batches so small that a transaction is nearly always open.
 pub const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
 
-/// The time, in milliseconds since 1970.
 pub fn now_ms() -> i64 {
     SystemClock.now().millis()
 }
@@ -60,7 +56,7 @@ pub struct Order {
     pub folder: PathBuf,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub struct Findings {
     pub verdict: TrialVerdict,
     pub times: usize,
@@ -92,7 +88,8 @@ pub struct Trial {
     pub findings: Findings,
     workers: Vec<Worker>,
     load: Option<Load>,
-    published: Vec<Sent>,
+    /// What was published beside the load, or by loads that have ended.
+    pub published: Vec<Sent>,
     order: Order,
     /// How many streams of intents there were.
     streams: u64,
@@ -163,16 +160,6 @@ impl Trial {
         let value = format!(r#"{{"id":"{name}","user_id":3500{}}}"#, " ".repeat(bytes));
         let record = case(name, Record::new("3500", value));
         self.kafka.compressing(codec).publish(&self.scene.topic("intents"), [record])
-    }
-
-    /// These were published by other means.
-    pub fn was_published(&mut self, intents: impl IntoIterator<Item = Sent>) {
-        self.published.extend(intents);
-    }
-
-    /// How many intents were published beside the load.
-    pub fn published(&self) -> usize {
-        self.published.len()
     }
 
     pub fn unload(&mut self) -> Result<()> {
@@ -290,7 +277,6 @@ impl Trial {
         }
     }
 
-    /// A random duration between two.
     pub fn some_time(&mut self, from_ms: u64, to_ms: u64) -> Duration {
         Duration::from_millis(from_ms + self.numbers.u64(..to_ms - from_ms))
     }
@@ -381,7 +367,6 @@ impl Trial {
         Ok(std::mem::take(&mut self.findings))
     }
 
-    /// Waits until all of these are decided.
     fn drained(&self, inputs: &[Consumed]) -> Result<()> {
         // Not the ends: those of transactions, behind the last record, are committed a moment later.
         let mut ends: BTreeMap<usize, i64> = BTreeMap::new();

@@ -1,23 +1,12 @@
 //! A fake Kafka of one broker: the intents, the outputs with their transactions, the group and its offsets.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
 use weir_core::{
-    batch::record::{Destination, Output, OutputValue, Progress},
-    decision::approved::{self, ApprovedRecord},
-    deferral::{Deferral, HEADERS, wheel::Ring},
+    decision::approved,
+    deferral::HEADERS,
     intent::{decode, fields::FieldMap},
 };
 
-use super::{
-    delivery::WAITING,
-    downstream::SharedDownstream,
-    env::Env,
-    group::Group,
-    retries,
-    rings::{Header, Intent, Log, Place, SHARES, Stored},
-    sabotage::Sabotage,
-};
+use super::{group::Group, prelude::*, retries, rings::Place};
 
 /// The broker ends transactions that are open for longer.
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -122,7 +111,6 @@ pub struct Producer {
 /// The topic that a member reads, the member, and its generation.
 pub type Membership = (Log, u64, i32);
 
-/// Why the broker rejects a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Another epoch is in force.
@@ -133,7 +121,6 @@ pub enum Refusal {
     Later,
 }
 
-/// How a transaction is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Commit,
@@ -209,7 +196,6 @@ impl Broker {
         }
     }
 
-    /// The group whose members read a topic.
     pub fn group(&mut self, log: Log) -> &mut Group {
         match log {
             Log::Input => &mut self.group,
@@ -227,10 +213,9 @@ impl Broker {
 
     /// A process is frozen or dead, or awake again.
     pub fn silence(&mut self, process: u64, since: Option<Duration>) {
-        self.group.silence(process, since);
-        self.later.silence(process, since);
-        self.waiting.silence(process, since);
-        self.retrying.silence(process, since);
+        for group in [&mut self.group, &mut self.later, &mut self.waiting, &mut self.retrying] {
+            group.silence(process, since);
+        }
     }
 
     /// A producer takes over its id, which ends the open transaction.

@@ -1,37 +1,12 @@
 //! The budgets of a run's policy; and their checks, by recorded and by true times.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
-
 use serde_json::Value;
 use weir_core::{
-    basis::shard::IdHash,
-    decision::approved::ApprovedRecord,
-    history::decide::Scope,
-    intent::class::{Filter, table_name},
-    limit::budget::{Budget, BudgetId, BudgetSpan, RecordSpend, WhenUnavailable},
-    policy::{Action, Mode, Period, Selection},
+    intent::class::table_name,
+    limit::budget::{BudgetSpan, RecordSpend},
 };
-use weir_worker::lane::ANSWERS_HOLD;
 
-use super::{
-    broker::{Broker, Out},
-    check::{Judge, told},
-    cluster::Cluster,
-    env::{Env, lock},
-    rules::{of_category, on_channel},
-    run::World,
-    sabotage::{About, Sabotage},
-    store::field_of,
-    tells::Denial,
-    till::Till,
-    time::wall_ms,
-    truth::Decided,
-    workload::{Ask, Kind},
-};
+use super::{prelude::*, rules::of_category, tells::Denial};
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
 const DAY_MS: i64 = 24 * 3_600_000;
@@ -83,7 +58,6 @@ fn draw_one(env: &Env, name: &str, may_defer: bool) -> Budget {
     }
 }
 
-/// Whether a budget is asked for an intent.
 fn is_asked_for(budget: &Budget, ask: &Ask) -> bool {
     let Filter { channels, categories } = &budget.selection.filter;
     let fits = match (channels, categories) {
@@ -121,15 +95,7 @@ pub fn spent(out: &Out) -> RecordSpend {
     }
 }
 
-impl Taken {
-    /// Whether a count of the budget began when it was recorded and not visible yet.
-    fn is_on_top(&self, till: &Till, key: &str) -> bool {
-        self.recorded.is_some_and(|recorded| till.is_not_counted(key, wall_ms(recorded), wall_ms(self.visible)))
-    }
-}
-
 impl Judge<'_> {
-    /// All promises about what was approved from budgets.
     pub fn budgets(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
         self.broken.extend(cluster.till.broken.iter().cloned());
         self.asked_once(cluster);
@@ -167,7 +133,9 @@ impl Judge<'_> {
             // A node with an old snapshot grants by what that has, until its shards are marked to be rebuilt.
             let forgotten = forgotten + cluster.till.granted_on_return(&key);
             // A replay is approved whatever is left, also one that a count which began meanwhile does not have.
-            let on_top = taken.iter().filter(|taken| taken.is_on_top(&cluster.till, &key)).map(|taken| taken.cost);
+            let is_on_top = |recorded, visible| cluster.till.is_not_counted(&key, wall_ms(recorded), wall_ms(visible));
+            let on_top = taken.iter().filter(|taken| taken.recorded.is_some_and(|at| is_on_top(at, taken.visible)));
+            let on_top = on_top.map(|taken| taken.cost);
             self.limit(id, budget, taken, budget.limit + forgotten + on_top.sum::<u64>());
         }
     }
@@ -263,7 +231,6 @@ impl Judge<'_> {
 }
 
 impl World {
-    /// The budgets of the policy that an intent takes from.
     fn budgets_of<'s>(&'s self, ask: &'s Ask) -> impl Iterator<Item = &'s Budget> {
         self.setting.budgets.iter().filter(|budget| is_asked_for(budget, ask))
     }

@@ -1,17 +1,6 @@
 //! Random faults, one after the other; then everything recovers.
 
-use std::{rc::Rc, time::Duration};
-
-use tokio::task::spawn_local;
-
-use super::{
-    cluster::{self, Cluster, Keeps},
-    env::{Env, lock},
-    process::{Moment, Process},
-    run::World,
-    sabotage::{About, Sabotage},
-    snapshots::Snapshot,
-};
+use super::{cluster, prelude::*, snapshots::Snapshot};
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
@@ -53,24 +42,15 @@ enum RedisFault {
     Return,
 }
 
-const FAULTS: [Fault; 16] = [
-    Fault::Process(ProcessFault::Kill),
-    Fault::Process(ProcessFault::Freeze),
-    Fault::Process(ProcessFault::Twin),
-    Fault::Process(ProcessFault::Stop),
-    Fault::Rebalance,
-    Fault::BrokerAway,
-    Fault::Redis(RedisFault::FailOver),
-    Fault::Redis(RedisFault::Reshard),
-    Fault::Redis(RedisFault::Restart),
-    Fault::Redis(RedisFault::FlushScripts),
-    Fault::Redis(RedisFault::Stall),
-    Fault::Redis(RedisFault::Refuse),
-    Fault::Process(ProcessFault::Clock),
-    Fault::Redis(RedisFault::Wipe),
-    Fault::Redis(RedisFault::LoseNames),
-    Fault::Redis(RedisFault::Outage),
-];
+/// Those that each run draws some of, in the order in which it draws.
+fn kinds() -> impl Iterator<Item = Fault> {
+    use RedisFault::{FailOver, FlushScripts, LoseNames, Outage, Refuse, Reshard, Restart, Stall, Wipe};
+    let first = [ProcessFault::Kill, ProcessFault::Freeze, ProcessFault::Twin, ProcessFault::Stop].map(Fault::Process);
+    let first = first.into_iter().chain([Fault::Rebalance, Fault::BrokerAway]);
+    let second = [FailOver, Reshard, Restart, FlushScripts, Stall, Refuse].map(Fault::Redis);
+    let third = [Wipe, LoseNames, Outage].map(Fault::Redis);
+    first.chain(second).chain([Fault::Process(ProcessFault::Clock)]).chain(third)
+}
 
 const REFUSALS: [&str; 7] = [
     "CLUSTERDOWN The cluster is down",
@@ -105,7 +85,7 @@ fn more_kinds(env: &Env) -> Vec<Fault> {
 pub async fn reign(world: &Rc<World>, until: Duration) {
     let env = &world.env;
     // Only some kinds, so that runs differ.
-    let mut kinds: Vec<Fault> = FAULTS.into_iter().filter(|_| env.chance(450)).collect();
+    let mut kinds: Vec<Fault> = kinds().filter(|_| env.chance(450)).collect();
     // Nothing is drawn for a planted bug: the seed that shows it stays the same.
     if env.sabotage() == Sabotage::None && env.chance(450) {
         kinds.push(Fault::BrokerSlow);
@@ -133,7 +113,7 @@ pub fn freeze_releasing(world: &Rc<World>) {
     process.freeze_within(Moment::Release);
     let env = world.env.clone();
     spawn_local(async move {
-        while !process.is_frozen() && !env.is_calm() {
+        while !process.frozen.get() && !env.is_calm() {
             env.sleep(Duration::from_millis(100)).await;
         }
         env.sleep(env.millis(12_000, 40_000)).await;

@@ -1,34 +1,13 @@
 //! Checks the promises on the committed output, whatever happened, without weir's own accounting.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::atomic::Ordering::Relaxed,
-};
-
 use serde_json::Value;
-use weir_core::{
-    basis::{clocks::MAX_SKEW_MS, shard::IdHash, time::Time},
-    batch::record::{Destination, OutputValue},
-    deferral::DeferReason,
-    history::decide::AdmitVerdict,
-    limit::budget::WhenUnavailable,
-    policy::Mode,
-};
 
 use super::{
-    broker::{Broker, Out},
-    cluster::Cluster,
-    env::lock,
-    ledger::{self, Ledger, Mark},
-    refunds::Refunded,
-    rings::Log,
-    rules::{Limit, Of, east_of, limits_of},
-    run::World,
-    store::field_of,
-    tale::{Tale, tell},
-    time::wall_ms,
-    truth::{Decided, some_moment},
-    workload::{Ask, Asks, Kind, Shut},
+    ledger::{self, Mark},
+    prelude::*,
+    rules::limits_of,
+    tale::tell,
+    workload::Shut,
 };
 
 /// The decision of an approved record.
@@ -42,7 +21,6 @@ pub struct Told {
     pub reason: Option<String>,
 }
 
-/// Reads the decision from the headers.
 pub fn told(out: &Out) -> Told {
     let header = out.headers.iter().find(|(found, _)| *found == "weir-decision");
     let decision: Value = header.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -205,7 +183,6 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// Whether a stop was in force when this intent was decided.
     pub fn is_stopped(&self, out: &Out, ask: &Ask) -> bool {
         let stop = self.world.setting.stop;
         let stops = stop.is_some_and(|stop| stop.stops(ask.kind == Kind::Email, ask.campaign.as_deref()));
@@ -250,9 +227,8 @@ impl<'w> Judge<'w> {
     /// The `decided_at` of a record is a time that the machine's clock showed when it was decided, or later if the user's
     /// newest entry was ahead of it.
     pub fn by_the_clock(&mut self, out: &Out, decided: Decided, at: i64) {
-        const AHEAD_MS: i64 = 5 * 60 * 1000;
         let clock = self.world.clock(out.submit.instance, decided.from, decided.upto);
-        if !clock.iter().any(|span| (*span.start()..=span.end() + AHEAD_MS).contains(&at)) {
+        if !clock.iter().any(|span| (*span.start()..=span.end() + MAX_SKEW_MS).contains(&at)) {
             let Out { intent, submit, .. } = out;
             self.broken.push(format!(
                 "clock: {} of {:?} says that it was decided at {at}, and was {decided:?}, when the clock showed {clock:?}: {submit:?}, {:?}",
@@ -305,7 +281,6 @@ fn decided_at(envelope: &Value) -> Option<i64> {
     Some(envelope["decided_at"].as_str().and_then(Time::from_rfc3339)?.millis())
 }
 
-/// Marks of a user and id.
 pub fn of_id(marks: &BTreeSet<Mark>, field: &[u8], id: IdHash) -> bool {
     marks.iter().any(|(of, _, known)| of == field && *known == id)
 }

@@ -1,33 +1,24 @@
 //! A Redis Cluster: primaries with one replica each, slots that move, nodes that forget. One lock, one thread.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::Duration,
-};
-
 use redis::Value;
 
 use super::{
-    commands::{self, Change, Effects},
-    env::{Env, lock},
-    ledger::{Ledger, Writer},
+    commands,
+    ledger::Writer,
     permits,
-    pressure::SharedHeard,
+    prelude::*,
     rules::MOST,
-    sabotage::Sabotage,
-    script::{self, Data, Item, Script, error},
-    services::Forgotten,
+    script::{self, error},
     till::Till,
-    time::wall_ms,
 };
 
-const FIRST_PORT: u16 = 7000;
+pub const FIRST_PORT: u16 = 7000;
 const SLOTS: u16 = 16_384;
 /// More than any worker's clock is off, so that two wrong clocks do not agree.
 const WRONG_BY_MS: i64 = 24 * 3_600_000;
 
 /// A primary and its replica: nodes 2g and 2g + 1.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Group {
     pub primary: usize,
     pub replica_data: Data,
@@ -39,8 +30,7 @@ pub struct Group {
     pub wiped: bool,
 }
 
-/// One server.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Node {
     pub data: Data,
     pub scripts: BTreeMap<String, Script>,
@@ -51,6 +41,7 @@ pub struct Node {
     pub refuses: Option<(&'static str, Duration)>,
 }
 
+#[derive(Debug)]
 pub struct Cluster {
     pub env: Env,
     pub groups: Vec<Group>,
@@ -58,7 +49,6 @@ pub struct Cluster {
     owners: BTreeMap<u16, usize>,
     /// Migrating slots, and their targets.
     pub moving: BTreeMap<u16, usize>,
-    /// When keys expire, if they do.
     pub expiries: BTreeMap<Vec<u8>, Duration>,
     /// Commands that have written something.
     pub writes: u64,
@@ -80,7 +70,7 @@ pub struct Cluster {
 type Replaced<'i> = (&'i [u8], Option<&'i Item>, Option<&'i Item>);
 
 /// What nodes forgot of what members of limits hold, and when.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct LimitsLost {
     pub heard: SharedHeard,
     /// How many permits that processes held.
@@ -113,12 +103,8 @@ pub fn slot_of(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % SLOTS
 }
 
-pub fn port_of(node: usize) -> u16 {
+fn port_of(node: usize) -> u16 {
     FIRST_PORT + u16::try_from(node).unwrap()
-}
-
-pub fn node_at(port: u16) -> usize {
-    usize::from(port - FIRST_PORT)
 }
 
 impl Cluster {
@@ -208,7 +194,9 @@ impl Cluster {
         // The planted bug waits for no replica, since it is told that there are none.
         let replicas = usize::from(self.env.sabotage() != Sabotage::NumbersByLength);
         let run_id = format!("{:x}{:08x}", node + 1, self.nodes[node].incarnation);
-        let mut effects = Effects::at(self.clock_ms(node), run_id, replicas);
+        let off_ms = if self.wrong_clock == Some(self.group_of(node)) { WRONG_BY_MS } else { 0 };
+        let now_ms = self.env.time().wall_ms() + off_ms;
+        let mut effects = Effects { now_ms, run_id, replicas, ..Effects::default() };
         let name = args[0].to_ascii_uppercase();
         let script = name == b"EVALSHA";
         let keys = match name.as_slice() {
@@ -253,7 +241,6 @@ impl Cluster {
         reply
     }
 
-    /// The reply to a command that no key goes with.
     fn answer_without_keys(&mut self, node: usize, args: &[Vec<u8>]) -> Option<Value> {
         match args[0].to_ascii_uppercase().as_slice() {
             b"PING" => Some(Value::SimpleString("PONG".to_owned())),
@@ -307,12 +294,6 @@ impl Cluster {
                 group.log.iter_mut().filter(|(_, written, _)| *written == key).for_each(|(.., item)| *item = None);
             }
         }
-    }
-
-    /// The node's clock: the true time, unless it is wrong.
-    fn clock_ms(&self, node: usize) -> i64 {
-        let off_ms = if self.wrong_clock == Some(self.group_of(node)) { WRONG_BY_MS } else { 0 };
-        self.env.time().wall_ms() + off_ms
     }
 
     /// Whether a node serves these keys, or its redirection.
@@ -404,7 +385,6 @@ impl Cluster {
         self.groups[group].primary = new;
     }
 
-    /// A primary restarts, with its data or empty.
     pub fn restart(&mut self, group: usize, keeps: Keeps, away: Duration) {
         let now = self.env.passed();
         let primary = self.primary(group);

@@ -1,10 +1,11 @@
 //! The few commands that weir sends, on the keys of one node. Of those on streams: XADD with MINID and `*`, and XRANGE.
 
-use std::collections::BTreeMap;
-
 use redis::Value;
 
-use super::script::{Data, EntryId, Item, Stream, error};
+use super::{
+    prelude::*,
+    script::{EntryId, error},
+};
 
 /// The effect of a write on a hash field or a string.
 #[derive(Debug)]
@@ -30,10 +31,6 @@ pub struct Effects {
 }
 
 impl Effects {
-    pub fn at(now_ms: i64, run_id: String, replicas: usize) -> Self {
-        Self { now_ms, run_id, replicas, ..Self::default() }
-    }
-
     fn expire(&mut self, key: &[u8], ms: &[u8]) {
         const LONGEST_RUN_MS: u64 = 3_600_000;
         let ms: u64 = str::from_utf8(ms).unwrap().parse().unwrap();

@@ -1,32 +1,14 @@
 //! The route of a run's policy, how the policy changes it, and the consumers that deliver what is approved on it.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
-
-use weir_core::{
-    basis::current::Current,
-    batch::record::{ApprovedTopic, Destination},
-    intent::class::Filter,
-    limit::route::{DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, Reserved, Route, WhenFull},
-    policy::{Policy, Selection},
-};
+use weir_core::limit::route::{DEFAULT_NETWORK_MS, FairBy, Reserved};
 
 use super::{
-    broker::Broker,
     downstream::{PARTITIONS, partition_of},
-    env::{Env, lock},
-    rules::{self, on_channel},
-    run::World,
-    sabotage::{About, Sabotage},
-    workload::{Ask, Kind},
+    prelude::*,
+    rules,
 };
 
 pub const ROUTE: &str = "route";
-/// The partitions of the topic of waiting intents.
 pub const WAITING: i32 = 3;
 /// The approved topic of pushes, where these are the route.
 const OF_PUSHES: ApprovedTopic = ApprovedTopic(1);
@@ -134,12 +116,10 @@ impl Paced {
         [Some((at, first)), second.map(|second| (after, second))]
     }
 
-    /// Whether an intent takes this route.
     pub fn is_for(&self, ask: &Ask) -> bool {
         !self.pushes_only || ask.kind == Kind::Push
     }
 
-    /// Whether an intent has a part in its reserved share.
     pub fn reserves(&self, ask: &Ask) -> bool {
         let number = ask.campaign.as_deref().and_then(|name| name.strip_prefix("c-")?.parse::<u64>().ok());
         let is_of_share =
@@ -158,12 +138,10 @@ impl Paced {
         Some(Reserved { filter, share_permille })
     }
 
-    /// The topic that its consumers read.
     pub fn topic(&self) -> ApprovedTopic {
         if self.pushes_only { OF_PUSHES } else { ApprovedTopic::MAIN }
     }
 
-    /// The approved topics of channels.
     pub fn by_channel(&self) -> Arc<[(String, ApprovedTopic)]> {
         if self.pushes_only { Arc::new([("push".to_owned(), OF_PUSHES)]) } else { Arc::default() }
     }
@@ -226,7 +204,6 @@ pub fn keepers_policy(env: &Env, policy: &Arc<Current<Policy>>) -> Arc<Current<P
 }
 
 impl World {
-    /// Puts the policy of now into force.
     pub fn change_policy(&self) {
         let stop = self.setting.stop.filter(|_| self.stopped_at.get().is_some());
         let rule = self.rule_at(self.env.passed());
@@ -257,7 +234,6 @@ impl World {
     }
 }
 
-/// Edits the route in the policy, when the run's setting says so.
 pub async fn edit(world: Rc<World>) {
     let edits = world.setting.paced.map(|paced| paced.edits).into_iter().flatten();
     for (at, rule) in edits.flatten() {

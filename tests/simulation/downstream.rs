@@ -1,40 +1,20 @@
 //! What keepers see of the route: the offsets of its approved topic, partition by partition, as its consumers commit them, and the
 //! intents that wait for it.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use weir_core::{
-    basis::time::Time,
-    batch::record::{ApprovedTopic, Destination},
-    limit::route::{
-        Route, Waiting,
-        pace::{Delivered, Lag, PartitionLag},
-    },
+use weir_core::limit::route::{
+    Waiting,
+    pace::{Delivered, Lag, PartitionLag},
 };
 use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
 
-use super::{
-    broker::Broker,
-    delivery::Paced,
-    env::{Env, lock},
-    permits::{SharedBook, Standing},
-    rings::{Log, Stored},
-    sabotage::Sabotage,
-    time::wall,
-};
+use super::{permits::Standing, prelude::*};
 
-/// The partitions of the route's approved topic.
 pub const PARTITIONS: usize = 3;
 
-/// The partition of an approved record, by its key.
 pub fn partition_of(key: &str) -> usize {
     key.parse::<usize>().expect("users are numbers") % PARTITIONS
 }
 
-/// One partition of the approved topic.
 #[derive(Debug, Clone, Copy, Default)]
 struct Partition {
     /// Records that were there before the run.
@@ -70,10 +50,6 @@ impl Downstream {
             passed: paced.begins[place].is_zero().then_some((0, 0)),
         };
         Self { topic: Some(paced.topic()), partitions: std::array::from_fn(partition), ..Self::default() }
-    }
-
-    pub fn is_to(&self, to: Destination) -> bool {
-        self.topic.is_some_and(|topic| to == Destination::Approved(topic))
     }
 
     /// Offsets of the run that the group has not passed: approved records that are not delivered, and such without a record.
@@ -115,11 +91,9 @@ impl Broker {
     /// Shows the keepers what is in the topics now.
     pub fn show(&self) {
         let mut downstream = lock(&self.downstream);
-        if downstream.topic.is_none() {
-            return;
-        }
+        let Some(topic) = downstream.topic else { return };
         for out in &self.outputs[downstream.counted..] {
-            if downstream.is_to(out.to) {
+            if out.to == Destination::Approved(topic) {
                 downstream.partitions[partition_of(&out.intent.key)].written += 1;
             }
         }

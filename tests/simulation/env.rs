@@ -2,21 +2,13 @@
 
 use std::{
     io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
+    sync::{MutexGuard, PoisonError},
 };
 
 use tracing::subscriber::DefaultGuard;
 
-use super::{
-    sabotage::{About, Sabotage},
-    time::{Sleep, Virtual},
-};
+use super::{prelude::*, time::Sleep};
 
-/// Shared by everything in one run.
 #[derive(Debug, Clone)]
 pub struct Env(Arc<Inner>);
 
@@ -27,19 +19,13 @@ struct Inner {
     dice: Mutex<fastrand::Rng>,
     trace: Option<Mutex<Vec<String>>>,
     calm: AtomicBool,
-    weather: Weather,
+    /// The rates of faults per 1,000; drawn once per run, so that seeds differ.
+    kafka_fails: u32,
+    redis_fails: u32,
     sabotage: Sabotage,
     impatient: bool,
 }
 
-/// The rates of faults per 1,000; drawn once per run, so that seeds differ.
-#[derive(Debug, Clone, Copy)]
-pub struct Weather {
-    pub kafka: u32,
-    pub redis: u32,
-}
-
-/// Whether a run keeps a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
     On,
@@ -56,11 +42,11 @@ impl Env {
         // Jitter of the code under test comes from this seed.
         fastrand::seed(dice.u64(..));
         let kinds = [0, 5, 20, 60];
-        let weather = Weather { kafka: kinds[dice.usize(..4)], redis: kinds[dice.usize(..4)] };
+        let (kafka_fails, redis_fails) = (kinds[dice.usize(..4)], kinds[dice.usize(..4)]);
         let impatient = dice.u32(..6) == 0;
         let trace = (tracing == Tracing::On).then(Mutex::default);
         let (dice, calm) = (Mutex::new(dice), AtomicBool::new(false));
-        Self(Arc::new(Inner { seed, time, dice, trace, calm, weather, sabotage, impatient }))
+        Self(Arc::new(Inner { seed, time, dice, trace, calm, kafka_fails, redis_fails, sabotage, impatient }))
     }
 
     /// Dice for a part of a run, by its name and a number: what they show changes nothing else of a seed.
@@ -110,19 +96,16 @@ impl Env {
         self.below(1000) < u64::from(per_mille)
     }
 
-    /// A random duration between these, in milliseconds.
     pub fn millis(&self, from: u64, to: u64) -> Duration {
         Duration::from_micros(1000 * from + self.below(1000 * (to - from) + 1))
     }
 
-    /// Whether Kafka loses something now.
     pub fn kafka_fails(&self) -> bool {
-        !self.is_calm() && self.chance(self.0.weather.kafka)
+        !self.is_calm() && self.chance(self.0.kafka_fails)
     }
 
-    /// Whether Redis loses something now.
     pub fn redis_fails(&self) -> bool {
-        !self.is_calm() && self.chance(self.0.weather.redis)
+        !self.is_calm() && self.chance(self.0.redis_fails)
     }
 
     /// Ends all faults.
@@ -139,11 +122,6 @@ impl Env {
 
     pub fn is_calm(&self) -> bool {
         self.0.calm.load(Relaxed)
-    }
-
-    /// Whether this run keeps a trace.
-    pub fn is_traced(&self) -> bool {
-        self.0.trace.is_some()
     }
 
     pub fn note(&self, what: impl FnOnce() -> String) {
@@ -175,5 +153,8 @@ impl io::Write for Lines {
 pub fn keep_log(env: &Env) -> Option<DefaultGuard> {
     let log = || tracing_subscriber::fmt().without_time().with_ansi(false).with_target(false);
     let lines = env.clone();
-    env.is_traced().then(|| tracing::subscriber::set_default(log().with_writer(move || Lines(lines.clone())).finish()))
+    env.0
+        .trace
+        .is_some()
+        .then(|| tracing::subscriber::set_default(log().with_writer(move || Lines(lines.clone())).finish()))
 }

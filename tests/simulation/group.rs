@@ -1,8 +1,6 @@
 //! The consumer group: members, generations, eager rebalances.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use super::{env::Env, rings::Log};
+use super::prelude::*;
 
 /// After so long without a sign of life a member is out.
 const SESSION: Duration = Duration::from_secs(10);
@@ -32,7 +30,6 @@ pub enum Look {
     Unknown,
     /// It must give up what it holds and join again.
     Rejoin,
-    /// It has been given these.
     Assigned(i32, Vec<i32>),
 }
 
@@ -124,7 +121,6 @@ impl Group {
         self.members.contains_key(&id)
     }
 
-    /// A process is frozen or dead, or awake again.
     pub fn silence(&mut self, process: u64, since: Option<Duration>) {
         self.pass_time();
         for member in self.members.values_mut().filter(|member| member.process == process) {
@@ -132,7 +128,6 @@ impl Group {
         }
     }
 
-    /// Another rebalance, for whatever reason.
     pub fn rebalance(&mut self) {
         let now = self.env.passed();
         if self.rebalancing.is_none() {

@@ -1,19 +1,7 @@
 //! Partitions that are added to the intents and to what waits for the route, while instances run or all are down; and where lanes begin
 //! to read with `auto.offset.reset = latest`.
 
-use std::{rc::Rc, time::Duration};
-
-use weir_core::batch::record::Progress;
-
-use super::{
-    broker::{Broker, Membership},
-    delivery::WAITING,
-    env::Env,
-    rings::Log,
-    run::World,
-    sabotage::{About, Sabotage},
-    workload::PARTITIONS,
-};
+use super::{prelude::*, workload::PARTITIONS};
 
 /// Within so many milliseconds clients find added partitions: the default of `topic.metadata.refresh.interval.ms`.
 const FOUND_WITHIN_MS: u64 = 10_000;
@@ -50,7 +38,6 @@ impl Growth {
     }
 }
 
-/// Adds the partitions in their time.
 pub async fn grow(world: Rc<World>) {
     let (Some(growth), env) = (world.setting.growth, &world.env) else { return };
     env.sleep(growth.at - DOWN_BEFORE).await;

@@ -1,33 +1,13 @@
 //! The lanes of a process: those of the intents, and those of the wheel beside them.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
-
-use tokio_util::sync::CancellationToken;
-use weir::metrics::Metrics;
-use weir_core::{
-    batch::{decider::Decider, record::WaitingTopic},
-    deferral::wheel::{Ring, Wheel},
-    limit::route::WhenFull,
-    ports::Clock as _,
-};
-use weir_redis::NodeClocks;
+use weir_core::{batch::record::WaitingTopic, ports::Clock as _};
 use weir_worker::{
     budgets::Claimant,
-    lane::{Lane, LaneError, LaneSettings, Task},
+    lane::{Lane, LaneSettings, Task},
     pressure::AskedTurns,
 };
 
-use super::{
-    env::Env,
-    process::Process,
-    retries,
-    rings::{Log, SHARES},
-    run::{DRAIN, World},
-    sabotage::Sabotage,
-    sink::SimSink,
-    source::SimSource,
-    time::WorkerClock,
-};
+use super::{prelude::*, retries};
 
 /// The constant of this name in src/cli/clocks.rs.
 const ASK_EVERY: Duration = Duration::from_secs(2);
@@ -53,7 +33,6 @@ fn reads(task: Task) -> Log {
 pub const THE_ROUTE: WaitingTopic = WaitingTopic(0);
 
 impl World {
-    /// What the lanes of a process do.
     pub fn tasks(&self) -> Vec<Task> {
         let wheel = Wheel { shares: SHARES };
         let mut tasks = vec![Task::Intents; self.lanes];
@@ -74,7 +53,8 @@ impl World {
     async fn drained(&self, process: &Process) {
         let began = self.env.passed();
         loop {
-            let left = (process.thawed_at().max(began) + DRAIN).saturating_sub(self.env.passed());
+            let thawed_at = process.freezes.borrow().last().map_or(Duration::ZERO, |(_, thawed)| *thawed);
+            let left = (thawed_at.max(began) + DRAIN).saturating_sub(self.env.passed());
             if left.is_zero() {
                 return;
             }
@@ -82,7 +62,6 @@ impl World {
         }
     }
 
-    /// One lane, from its start to its end.
     pub async fn lane(
         self: Rc<Self>,
         process: Rc<Process>,

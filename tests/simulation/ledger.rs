@@ -1,20 +1,8 @@
 //! Every entry that was ever in the histories of the fake nodes, and how it came and went: the checker's memory.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use weir_core::history::Entry;
 
-use weir_core::{
-    basis::{clocks::MAX_SKEW_MS, shard::IdHash},
-    history::Entry,
-};
-
-use super::{
-    commands::Change,
-    script::{Item, Script},
-    time::wall_ms,
-};
+use super::prelude::*;
 
 /// Bytes of an entry in a history.
 pub const ENTRY: usize = 20;
@@ -22,11 +10,9 @@ pub const ENTRY: usize = 20;
 /// An entry of a history: user's field, time, id.
 pub type Mark = (Vec<u8>, i64, IdHash);
 
-/// The state of an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
     pub cost: u8,
-    /// A rebuild restored it.
     pub restored: bool,
     /// When it was first written.
     pub first: Duration,
@@ -34,7 +20,6 @@ pub struct Known {
     pub since: Duration,
 }
 
-/// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
     Refund,
@@ -55,9 +40,8 @@ impl Writer {
     }
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Ledger {
-    /// All entries that were ever written.
     pub ever: BTreeMap<Mark, Known>,
     /// Entries that were deleted or lost with a node, and that no failover restored.
     pub by_failover: BTreeSet<Mark>,
@@ -76,8 +60,6 @@ pub struct Ledger {
     pub bound: Option<usize>,
     /// Users whose history was full: a restored entry may be too old for it.
     pub full: BTreeSet<Vec<u8>>,
-    /// The longest history that was seen.
-    pub longest: usize,
     pub broken: BTreeSet<String>,
 }
 
@@ -108,7 +90,6 @@ pub fn marks(item: Option<&Item>) -> BTreeSet<Mark> {
 }
 
 impl Ledger {
-    /// Takes note of a write to a field.
     pub fn write(&mut self, now: Duration, writer: Writer, change: &Change) {
         let Change { field, old, new, .. } = change;
         let (old, new) = (old.as_deref().unwrap_or_default(), new.as_deref().unwrap_or_default());
@@ -116,7 +97,6 @@ impl Ledger {
         // Most writes only add to the end.
         let same = if new.len() >= whole && new[..whole] == old[..whole] { whole } else { 0 };
         let count = entries(field, new).count();
-        self.longest = self.longest.max(count);
         if self.bound.is_some_and(|bound| count >= bound) {
             self.full.insert(field.clone());
         }
@@ -193,7 +173,6 @@ impl Ledger {
         self.by_wipe.extend(forgotten);
     }
 
-    /// Notes entries that a node has lost.
     pub fn wiped(&mut self, item: &Item) {
         self.by_wipe.extend(marks(Some(item)));
     }

@@ -1,34 +1,18 @@
 //! The network to the fake cluster: requests and replies are lost, late, or cut.
 
-use std::{
-    io,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::io;
 
 use redis::{Arg, Pipeline, RedisError, RedisResult, Value};
-use weir_redis::{Boxed, Link, Network, NodeAddr, RedisOptions};
+use weir_redis::{Boxed, Link, Network, NodeAddr};
 
-use super::{
-    cluster::{Cluster, node_at},
-    env::{Env, lock},
-};
+use super::{cluster::FIRST_PORT, prelude::*};
 
 pub type SharedCluster = Arc<Mutex<Cluster>>;
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct SimNetwork {
     pub env: Env,
     pub cluster: SharedCluster,
-}
-
-impl std::fmt::Debug for SimNetwork {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SimNetwork")
-    }
 }
 
 #[derive(Clone)]
@@ -52,7 +36,7 @@ impl Network for SimNetwork {
     fn connect<'a>(&'a self, addr: &'a NodeAddr, options: &'a RedisOptions) -> Boxed<'a, RedisResult<Box<dyn Link>>> {
         Box::pin(async move {
             self.env.sleep(self.env.millis(1, 3)).await;
-            let node = node_at(addr.port);
+            let node = usize::from(addr.port - FIRST_PORT);
             let (down_until, incarnation) = {
                 let cluster = lock(&self.cluster);
                 (cluster.nodes[node].down_until, cluster.nodes[node].incarnation)

@@ -1,27 +1,13 @@
 //! Checks the pace of approvals on the route: by what each process was granted of the permits, and by what was undelivered at each
 //! moment.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use weir_core::{
-    batch::record::Destination,
-    deferral::wheel::Ring,
-    history::decide::AdmitVerdict,
-    limit::route::{WhenFull, permits::LEASE},
-    policy::Mode,
-};
+use weir_core::limit::route::permits::LEASE;
 
 use super::{
-    broker::{Broker, Out, Submit},
-    check::Judge,
-    cluster::Cluster,
-    delivery::{Paced, Rule},
-    env::lock,
     permits::{Book, Turn},
+    prelude::*,
     retries,
-    rings::Log,
     rules::TOPIC,
-    workload::Ask,
 };
 
 /// How long after it was granted an intent with a permit may become visible, in a process that takes its turns: the lease, an answer
@@ -42,7 +28,6 @@ struct Approved<'a> {
 }
 
 impl Judge<'_> {
-    /// All promises about the route.
     pub fn paced(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
         let Some(paced) = self.world.setting.paced else { return };
         for out in outs.iter().filter(|out| out.intent.log != Log::Ring(Ring::Hours)) {
@@ -207,7 +192,6 @@ impl Judge<'_> {
         is_for && self.is_full_by(out, out.fetched, WhenFull::Suppress)
     }
 
-    /// Whether an intent may wait for the route.
     pub fn may_wait(&self, ask: &Ask) -> bool {
         self.world.setting.paced.is_some_and(|paced| paced.when_full == WhenFull::Wait && paced.is_for(ask))
     }

@@ -1,27 +1,13 @@
 //! The permits of the route as a process takes turns at them: the Redis edge as it is, what the checker remembers, and around it a planted
 //! bug that needs a place there.
 
-use std::{
-    collections::BTreeMap,
-    rc::Rc,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use tokio::{
-    sync::mpsc::{Receiver, channel},
-    task::spawn_local,
-};
-use tokio_util::sync::CancellationToken;
-use weir_core::{
-    limit::{
-        route::{
-            permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
-            routes::{Pool, RouteState, Routes},
-        },
-        share::{LimitTask, TurnNumber},
+use tokio::sync::mpsc::{Receiver, channel};
+use weir_core::limit::{
+    route::{
+        permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
+        routes::{Pool, RouteState},
     },
-    ports::{Share, StoreError},
+    share::LimitTask,
 };
 use weir_redis::RedisShare;
 use weir_worker::{
@@ -29,23 +15,13 @@ use weir_worker::{
     share::{KeyedKeeper, RulesInForce},
 };
 
-use super::{
-    delivery::ROUTE,
-    downstream::{SharedDownstream, SimOffsets},
-    env::{Env, lock},
-    lanes::THE_ROUTE,
-    process::Process,
-    run::World,
-    sabotage::Sabotage,
-    script::Item,
-};
+use super::{downstream::SimOffsets, lanes::THE_ROUTE, prelude::*};
 
 /// A look at the offsets says nothing any more after so long, nor where it took longer: the constant `LOOK_HOLDS` of the route's keeper.
 const LOOK_HOLDS: Duration = Duration::from_secs(3);
 /// A rate is measured over so long at the least.
 const MEASURED_OVER: Duration = Duration::from_secs(1);
 
-/// One turn of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn {
     pub process: u64,
@@ -179,7 +155,6 @@ pub struct SimPermits {
     permits: RedisShare<RoutePermits>,
     reached: Reached,
     members: u64,
-    /// The number of the last turn.
     number: TurnNumber,
     /// What that was answered, and the rebalances by then.
     before: (u64, u64),
@@ -190,20 +165,6 @@ pub struct SimPermits {
 }
 
 impl SimPermits {
-    pub fn new(env: &Env, process: u64, permits: RedisShare<RoutePermits>, reached: Reached) -> Self {
-        Self {
-            env: env.clone(),
-            process,
-            permits,
-            reached,
-            members: 1,
-            number: TurnNumber::default(),
-            before: (0, 0),
-            last: None,
-            untold: 0,
-        }
-    }
-
     fn begin(&mut self, number: TurnNumber, turn: &PermitTurn) -> usize {
         let is_repeated = std::mem::replace(&mut self.number, number) == number;
         let unused = if is_repeated { 0 } else { turn.unused };
@@ -278,7 +239,17 @@ impl World {
         let held = HeldRoutes { routes: Arc::clone(&routes), offsets: Arc::new(offsets), clock: clock.clone() };
         let reached = Reached { downstream, book, state: routes.state(ROUTE) };
         let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
-        let permits = move || SimPermits::new(&env, number, connect(), reached.clone());
+        let permits = move || SimPermits {
+            env: env.clone(),
+            process: number,
+            permits: connect(),
+            reached: reached.clone(),
+            members: 1,
+            number: TurnNumber::default(),
+            before: (0, 0),
+            last: None,
+            untold: 0,
+        };
         let (of, (running, ended)) = (Rc::clone(process), channel(1));
         let spawn = move |task: LimitTask| {
             let running = running.clone();

@@ -1,15 +1,9 @@
 //! The phases of a run: faults while intents arrive; recovery; and where intents were deferred, time jumps to when the next ones
 //! are due, with faults again in some runs.
 
-use std::{fmt, rc::Rc, time::Duration};
+use std::fmt;
 
-use super::{
-    chaos,
-    rings::{Intent, Log},
-    run::World,
-    time::wall,
-    workload::BUSY,
-};
+use super::{chaos, prelude::*};
 
 /// After the last fault everything must be done within this.
 pub const RECOVERED_WITHIN: Duration = Duration::from_secs(120);
@@ -57,7 +51,6 @@ pub async fn play_out(world: &Rc<World>) -> Duration {
     }
 }
 
-/// Injects faults until then.
 async fn rage(world: &Rc<World>, until: Duration) {
     let began = world.env.passed();
     chaos::reign(world, until).await;
@@ -104,7 +97,6 @@ fn wait_for(world: &World, intent: &Intent) -> Duration {
     Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0))
 }
 
-/// Notes what is left to be done.
 pub fn not_done(world: &World, why: fmt::Arguments<'_>) {
     let mut broken = world.broken.borrow_mut();
     let committed = world.broker.borrow().committed.clone();

@@ -2,40 +2,12 @@
 //! of it, and around it the planted bugs that need a place there; and the checks: no more users become active than may be, and nobody is
 //! kept out for no reason.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
-    time::Duration,
+use weir_core::limit::pressure::{
+    activity::{ActivityHash, Minute},
+    activity_log::{SharedPlaces, SyncReply, SyncRequest},
 };
 
-use weir_core::{
-    basis::{clocks::MAX_SKEW_MS, shard::UserHash},
-    intent::class::Filter,
-    limit::{
-        pressure::{
-            PressureRule,
-            activity::{ActivityHash, Minute},
-            activity_log::{SharedPlaces, SyncReply, SyncRequest},
-        },
-        share::TurnNumber,
-    },
-    policy::{Action, Mode},
-    ports::{Share, StoreError},
-};
-use weir_redis::RedisActivityLog;
-
-use super::{
-    broker::Out,
-    check::{Judge, told},
-    env::{Env, lock},
-    rings::Log,
-    rules::on_channel,
-    sabotage::{About, Sabotage},
-    script::{Item, Stream},
-    time::wall,
-    truth::Decided,
-    workload::{Ask, Kind},
-};
+use super::prelude::*;
 
 /// For how long the planted bug lets the log keep a member, in milliseconds: one that takes all of its turns does not notice.
 const SOON_GONE_MS: i64 = 1_500;
@@ -178,7 +150,6 @@ fn hash(ask: &Ask) -> ActivityHash {
 }
 
 impl Judge<'_> {
-    /// All promises about who became active.
     pub fn pressure(&mut self, outs: &[&Out]) {
         let world = self.world;
         let Some(load) = world.setting.load.as_ref().filter(|_| world.setting.mode != Mode::Shadow) else { return };
@@ -240,7 +211,7 @@ impl Judge<'_> {
         let since = from.saturating_sub(Duration::from_millis(window_ms) + TOLD_WITHIN);
         let has_twin = processes.iter().any(|other| {
             let is_namesake = other.number != process.number && other.instance == process.instance;
-            let ends_at = process.died_at().unwrap_or(upto).min(upto);
+            let ends_at = process.died_at.get().unwrap_or(upto).min(upto);
             is_namesake && other.lives_within(process.began_at.max(since), ends_at)
         });
         let changes = self.world.clock_changes.borrow();

@@ -1,21 +1,8 @@
 //! A worker process: it can be killed at any await, frozen, and its clock can be wrong.
 
-use std::{
-    cell::{Cell, RefCell},
-    pin::Pin,
-    rc::Rc,
-    sync::{Arc, atomic::AtomicI64},
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
-
 use weir_worker::deferred_shards::DeferredShards;
 
-use super::{
-    broker::Broker,
-    env::Env,
-    time::{MachineClock, WorkerClock},
-};
+use super::{prelude::*, time::MachineClock};
 
 pub type Shared = Rc<RefCell<Broker>>;
 
@@ -36,8 +23,9 @@ pub struct Process {
     /// Of the intents and of the refunds.
     brokers: [Shared; 2],
     pub began_at: Duration,
-    died_at: Cell<Option<Duration>>,
-    frozen: Cell<bool>,
+    /// When it died; `None`: it lives.
+    pub died_at: Cell<Option<Duration>>,
+    pub frozen: Cell<bool>,
     awaits: Cell<u64>,
     /// The await at which it dies or freezes.
     dies_at: Cell<u64>,
@@ -84,19 +72,6 @@ impl Process {
         self.began_at <= upto && self.died_at.get().is_none_or(|at| at >= from)
     }
 
-    /// When it died; `None`: it lives.
-    pub fn died_at(&self) -> Option<Duration> {
-        self.died_at.get()
-    }
-
-    pub fn is_frozen(&self) -> bool {
-        self.frozen.get()
-    }
-
-    pub fn thawed_at(&self) -> Duration {
-        self.freezes.borrow().last().map_or(Duration::ZERO, |(_, thawed)| *thawed)
-    }
-
     /// Freezes at the n-th await from now.
     pub fn freeze_in(&self, awaits: u64) {
         self.freezes_at.set(self.awaits.get() + awaits);
@@ -107,7 +82,6 @@ impl Process {
         self.freezes_in.set(Some(moment));
     }
 
-    /// This begins.
     pub fn begins(&self, moment: Moment) {
         if self.freezes_in.get() == Some(moment) {
             self.freezes_in.set(None);
@@ -169,7 +143,6 @@ impl Process {
     }
 }
 
-/// A part of a process.
 pub struct Running<F> {
     process: Rc<Process>,
     work: Option<Pin<Box<F>>>,

@@ -1,19 +1,8 @@
 //! `weir rebuild`: the code of `crates/redis/src/rebuild` as it is, in the steps of `src/cli/rebuild`, on the fake topics; and who
 //! runs it, more than once where a run hangs or dies.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
-
-use tokio::task::spawn_local;
 use weir_core::{
-    decision::{
-        approved::{ApprovedRecord, Sent},
-        decision_header::DecisionHeader,
-    },
+    decision::{approved::Sent, decision_header::DecisionHeader},
     history::{
         decide::Scope as BudgetScope,
         deferred_send::PastSend,
@@ -21,32 +10,16 @@ use weir_core::{
         refund::Refund,
     },
     limit::budget::{
-        BudgetId,
         lease::LONGEST_LEASE,
         ledger::{Account, Recount},
     },
-    policy::Policy,
-    ports::{Clock as _, StoreError},
+    ports::Clock as _,
 };
-use weir_kafka::sink::COMMIT_WATCHDOG;
-use weir_redis::{
-    KeyspaceSeed,
-    rebuild::{self, BudgetChange, BudgetKeyState, Held, NamesRepair, Rebuild, RebuildError, Restorer, Scope},
+use weir_redis::rebuild::{
+    self, BudgetChange, BudgetKeyState, Held, NamesRepair, Rebuild, RebuildError, Restorer, Scope,
 };
-use weir_worker::lane::ANSWERS_HOLD;
 
-use super::{
-    broker::TRANSACTION_TIMEOUT,
-    budgets::spent,
-    env::lock,
-    process::{Moment, Process},
-    refunds::taken_back,
-    rings::{Intent, Log},
-    run::World,
-    sabotage::{About, Sabotage},
-    store::REFUNDS,
-    time::wall,
-};
+use super::{budgets::spent, prelude::*, refunds::taken_back};
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
 const SETTLE: Duration =
@@ -85,7 +58,7 @@ pub async fn operate(world: Rc<World>) {
                 done = &mut run => break done.ok().flatten(),
                 () = env.sleep(Duration::from_millis(500)) => {}
             }
-            if process.is_frozen() {
+            if process.frozen.get() {
                 // Its lock expires and another run starts; the frozen one continues later.
                 env.sleep(env.millis(1_000, 30_000)).await;
                 let (env, process) = (env.clone(), Rc::clone(&process));
@@ -105,7 +78,6 @@ pub async fn operate(world: Rc<World>) {
     }
 }
 
-/// The results of the runs.
 #[derive(Debug, Default)]
 pub struct Rebuilds {
     pub begun: u64,
@@ -113,14 +85,12 @@ pub struct Rebuilds {
     pub frozen: usize,
     /// Repairs of the tables of names.
     pub names: usize,
-    /// Sends that were restored.
     pub restored: u64,
     /// Each run has one of these until it ends or is killed.
     runs: Rc<()>,
 }
 
 impl Rebuilds {
-    /// Runs in progress.
     pub fn under_way(&self) -> usize {
         Rc::strong_count(&self.runs) - 1
     }
@@ -176,7 +146,7 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
 
 async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuild, RebuildError> {
     let begin =
-        |run, keyspace_seed| rebuild::begin(world.keyspace.options(), &world.keyspace.stats, scope, run, keyspace_seed);
+        |run, keyspace_seed| rebuild::begin(&world.keyspace.options, &world.keyspace.stats, scope, run, keyspace_seed);
     under_lock(world, process, begin).await
 }
 
@@ -204,7 +174,7 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
 /// Repairs the tables of names from the headers of the approved topic, where they are lost.
 async fn repair_names(world: &World, process: &Process, scope: &Scope) -> Result<(), String> {
     let begin = |run, keyspace_seed| {
-        rebuild::begin_names(world.keyspace.options(), &world.keyspace.stats, scope, run, keyspace_seed)
+        rebuild::begin_names(&world.keyspace.options, &world.keyspace.stats, scope, run, keyspace_seed)
     };
     let begun = under_lock(world, process, begin).await.map_err(|error| error.to_string())?;
     let Some(mut repair) = begun else { return Ok(()) };
@@ -250,7 +220,6 @@ fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, St
     Ok(end)
 }
 
-/// Asks again while Redis is unavailable.
 async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, String> {
     let began = world.env.passed();
     loop {
@@ -263,7 +232,6 @@ async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, Sto
     }
 }
 
-/// Fills the marked shards.
 async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Result<(), String> {
     let mut restorer = rebuild.restorer();
     fill(world, process, rebuild, &mut restorer).await?;
@@ -321,7 +289,6 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
     (counted.collect(), end)
 }
 
-/// Applies all refunds.
 async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
     let records: Vec<Arc<Intent>> = world.refunds.borrow().all(Log::Input).cloned().collect();
     let mut refunds = Vec::new();

@@ -1,35 +1,18 @@
 //! Refunds: some approved intents are refunded, or their deliveries reported, and each process reads the topic with weir's own reader.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
-
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
-use weir::metrics::Metrics;
-use weir_core::{
-    basis::shard::{IdHash, UserHash},
-    history::{
-        delivery_report::{Delivery, DeliveryReportReader},
-        refund::RefundReader,
-    },
-    limit::route::routes::Routes,
+use weir_core::history::{
+    delivery_report::{Delivery, DeliveryReportReader},
+    refund::RefundReader,
 };
+use weir_redis::RedisRefunds;
 use weir_worker::{
     delivery_reports::DeliveryReports,
-    lane::LaneError,
     refunds::Refunds,
     topic_reader::{Feed, TopicReader},
 };
 
-use super::{
-    delivery::ROUTE,
-    process::Process,
-    rings::{Intent, Log},
-    run::{DRAIN, World},
-    sink::SimSink,
-    source::SimSource,
-    store::REFUNDS,
-    workload::BUSY,
-};
+use super::prelude::*;
 
 pub const PARTITIONS: u64 = 2;
 /// How many of 1,000 deliveries that are not refunded are reported.
@@ -106,7 +89,7 @@ impl World {
         stop: CancellationToken,
         routes: Arc<Routes>,
     ) -> Result<(), LaneError> {
-        let store = self.keyspace.refunds();
+        let store = RedisRefunds::new(&self.keyspace.options, &self.keyspace.stats, &self.keyspace.opened);
         match self.setting.reports {
             true => self.read_beside(&process, stop, DeliveryReports::new(store, routes)).await,
             false => self.read_beside(&process, stop, Refunds::new(store)).await,

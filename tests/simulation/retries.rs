@@ -1,32 +1,14 @@
 //! Deliveries that fail: their consumer writes approved records back as they are, and weir approves them again later; and the checks of
 //! that.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc};
-
 use serde_json::Value;
-use weir_core::{
-    basis::header::HeaderName,
-    batch::record::Destination,
-    deferral::{DeferReason, Deferral},
-    limit::route::DEFAULT_MAX_ATTEMPTS,
-    policy::Mode,
-};
 
-use super::{
-    broker::{Broker, Out},
-    check::Judge,
-    env::Env,
-    rings::{Header, Intent, Log},
-    run::World,
-    sabotage::About,
-    workload::Ask,
-};
+use super::prelude::*;
 
 /// The topic that failed deliveries are written back to.
 pub const TOPIC: &str = "retries";
 pub const PARTITIONS: i32 = 2;
 
-/// How deliveries fail.
 #[derive(Debug, Clone, Copy)]
 pub struct Failing {
     /// How many of 1,000 first deliveries fail, and of those that are tried again.

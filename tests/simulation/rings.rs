@@ -1,15 +1,9 @@
 //! The fake topics that weir reads, and their records: those that others write; and those that it writes itself, of the wheel and of
 //! waiting intents. What readers see of all that weir writes, and whether all is done.
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc, time::Duration};
+use weir_core::batch::record::Headers;
 
-use weir_core::{
-    basis::header::HeaderName,
-    batch::record::{Headers, Output, OutputValue},
-    deferral::{Deferral, wheel::Ring},
-};
-
-use super::broker::{Broker, Out, State};
+use super::{broker::State, prelude::*};
 
 /// A record of a topic that weir reads: an intent, deferred or not, or a refund.
 #[derive(Debug)]
@@ -31,7 +25,6 @@ pub struct Intent {
     pub retry: Option<(i32, i64)>,
 }
 
-/// Name and value of a header.
 pub type Header = (&'static str, String);
 
 impl Intent {
@@ -76,13 +69,10 @@ pub enum Log {
     Input,
     /// Deferred intents.
     Ring(Ring),
-    /// Intents that wait for the route.
     Waiting,
-    /// Approved records whose delivery failed.
     Retries,
 }
 
-/// A partition of a topic.
 pub type Place = (Log, i32);
 
 /// A record, and weir's transaction that it was written in; `None`: others have written it.
@@ -167,7 +157,6 @@ impl Broker {
         }
     }
 
-    /// The deferred intents that are in the wheel.
     pub fn deferred(&mut self) -> Vec<Arc<Intent>> {
         self.pass_time();
         Ring::ALL.into_iter().flat_map(|ring| self.left(Log::Ring(ring))).collect()
@@ -200,7 +189,6 @@ impl Broker {
         self.outputs.iter().filter(|out| self.visible_at(out).is_some())
     }
 
-    /// When an output became visible at read_committed.
     pub fn visible_at(&self, out: &Out) -> Option<Duration> {
         match self.transactions[out.transaction].state {
             State::Committed(at) => Some(at),

@@ -1,45 +1,23 @@
 //! The policy of a run: as plain numbers for the checker, and as text for weir.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
-
 use jiff::civil;
 use weir_core::{
-    basis::{current::Current, document::Format},
-    batch::decider::Decider,
-    deferral::wheel::Wheel,
-    history::decide::Scope,
-    intent::class::Filter,
-    limit::{budget::Budget, pressure::PressureRule},
-    policy::{
-        Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection,
-        Unavailable, file::parse_policy,
-    },
+    basis::document::Format,
+    policy::{Bypass, Cap, CapWindow, Caps, Counts, OnUnavailable, QuietHours, Unavailable, file::parse_policy},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
 
-use super::{
-    budgets,
-    delivery::{Paced, Rule},
-    env::Env,
-    growth::Growth,
-    pressure,
-    retries::Failing,
-    rings::SHARES,
-    sabotage::{About, Sabotage},
-    services::Served,
-};
+use super::{budgets, growth::Growth, prelude::*, pressure, retries::Failing, services::Served};
 
 /// A bound on histories that is reached soon: one above the highest limit.
 pub const MOST: u32 = 6;
 
 pub const TOPIC: &str = "intents";
 const UNCAPPED: &str = "version = \"simulated\"\ndefault = { caps = \"unlimited\" }";
-/// The most users of a run.
 pub const USERS: u64 = 28;
 const HOUR_MS: i64 = 3600 * 1000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// A cap's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     /// So many milliseconds.
@@ -58,12 +36,10 @@ impl Over {
     }
 }
 
-/// What a cap counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Everything,
     Pushes,
-    /// Intents of the same campaign.
     Campaign,
 }
 
@@ -102,7 +78,6 @@ fn number_of(user: &str) -> u64 {
     user.parse().expect("users are numbers")
 }
 
-/// A user's caps.
 pub fn limits_of(user: &str) -> &'static [Limit] {
     let user = number_of(user);
     match SEGMENTS.iter().find(|(_, is_in, _)| is_in(user)) {
@@ -130,7 +105,7 @@ pub fn east_of(user: &str) -> i64 {
 pub struct Quiet {
     from: i64,
     to: i64,
-    emails_only: bool,
+    pub emails_only: bool,
 }
 
 impl Quiet {
@@ -138,10 +113,6 @@ impl Quiet {
     fn draw(env: &Env) -> Self {
         let (from, to) = [(22, 24), (0, 8), (22, 8)][env.index(3)];
         Self { from, to, emails_only: env.chance(300) }
-    }
-
-    pub fn holds_for(self, email: bool) -> bool {
-        email || !self.emails_only
     }
 
     /// Whether a time is in quiet hours, for a user at this offset from UTC.
@@ -166,7 +137,6 @@ impl Quiet {
 pub struct Deferring {
     /// Lanes of a process that decide what is due.
     pub due_lanes: usize,
-    /// The longest deferral.
     pub max_ms: i64,
     /// How many of 1,000 intents may be sent from one of some later times on.
     pub ahead: u32,
@@ -174,7 +144,6 @@ pub struct Deferring {
     pub dues: [i64; 3],
     /// Quiet hours defer, and spread what they defer over so many milliseconds.
     pub quiet: Option<i64>,
-    /// The cap that defers.
     pub cap: Option<&'static str>,
     /// Faults are injected again when deferred intents are due.
     pub storms: usize,
@@ -240,33 +209,25 @@ pub struct Setting {
     pub max_age_ms: Option<i64>,
     /// How many of 1,000 intents expire soon.
     pub expiring: u32,
-    /// The highest cost of an intent.
     pub most_cost: u8,
     /// How many of 1,000 sends are refunded.
     pub refunds: u32,
     /// Whether some users get many more intents than others.
     pub long: bool,
-    /// The most entries of a user.
     pub max_entries: u32,
     /// Whether intents without a channel wait while their history is unavailable.
     pub patient: bool,
-    /// Deferral, where there is a wheel.
     pub deferring: Option<Deferring>,
     pub stop: Option<Stop>,
     pub budgets: Vec<Budget>,
-    /// The most totals of campaigns that are kept.
     pub max_totals: u32,
     /// How many users may be active.
     pub load: Option<PressureRule>,
-    /// The route, and who delivers on it.
     pub paced: Option<Paced>,
-    /// How deliveries fail.
     pub failing: Option<Failing>,
     /// Refunds come as reports of deliveries that failed for good: in every second run, but in none of planted bugs.
     pub reports: bool,
-    /// The service that asks for admissions.
     pub served: Option<Served>,
-    /// Partitions that are added.
     pub growth: Option<Growth>,
 }
 

@@ -1,45 +1,22 @@
 //! One run: a seed becomes processes, faults, and a verdict.
 
-use std::{
-    cell::{Cell, RefCell},
-    io::Write,
-    path::Path,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering::Relaxed},
-        mpsc,
-    },
-    time::Duration,
-};
+use std::{io::Write, path::Path, sync::mpsc};
 
-use tokio::task::spawn_local;
-use tokio_util::sync::CancellationToken;
-use weir::metrics::Metrics;
-use weir_core::{basis::current::Current, batch::decider::Decider, limit::HeldLimits, policy::Policy};
-use weir_worker::{budgets::BudgetKeeper, lane::LaneError, pressure::PressureKeeper};
+use weir_core::limit::HeldLimits;
+use weir_worker::{budgets::BudgetKeeper, pressure::PressureKeeper};
 
 use super::{
-    broker::Broker,
-    check,
-    delivery::{self, Rule},
+    check, delivery,
     downstream::Downstream,
-    env::{Env, Tracing, keep_log, lock},
+    env::keep_log,
     growth,
     lanes::{LaneParts, compare},
-    permits::SharedBook,
     phases,
-    process::{Process, Shared},
+    prelude::*,
     rebuild::{self, Rebuilds},
-    refunds::{self, Refunded},
-    retries,
-    rules::{self, Setting},
-    sabotage::Sabotage,
-    seeds, services,
+    refunds, retries, rules, seeds, services,
     store::{Keyspace, MADE, Made},
-    tale::Tale,
-    time::{self, Virtual},
-    workload,
+    time, workload,
 };
 
 /// Process numbers from this one are operators'.
@@ -56,7 +33,6 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 
-/// The result of a run.
 pub struct Outcome {
     /// The broken promises; empty for a good run.
     pub broken: Vec<String>,
@@ -302,7 +278,8 @@ impl World {
     async fn live(self: Rc<Self>, process: Rc<Process>) {
         let stop = CancellationToken::new();
         self.stops.borrow_mut()[process.instance] = stop.clone();
-        spawn_local(process.run(compare(process.clock.clone(), self.keyspace.clocks(), self.env.clone())));
+        let clocks = NodeClocks::new(&self.keyspace.options, &self.keyspace.stats);
+        spawn_local(process.run(compare(process.clock.clone(), clocks, self.env.clone())));
         let log = self.keyspace.activity_log(&self.env, process.number, process.instance);
         let policy = Arc::clone(&self.decider.policy);
         let (mut activity, pressure, status) =

@@ -1,17 +1,11 @@
 //! Runs the real Lua scripts on the keys of a fake node, with what Redis gives them: `redis`, `struct`, `cmsgpack`,
 //! `bit`.
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-};
-
 use mlua::{Lua, MultiValue, Value as LuaValue, Variadic};
 use redis::Value;
 
-use super::commands::{self, Effects};
+use super::{commands, prelude::*};
 
-/// A key's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     Text(Vec<u8>),
@@ -29,7 +23,6 @@ pub struct Stream {
 /// Milliseconds, and a number within these.
 pub type EntryId = (i64, u64);
 
-/// The keys of a node.
 pub type Data = BTreeMap<Vec<u8>, Item>;
 
 thread_local! {
@@ -88,7 +81,6 @@ pub fn with(source: &str, constant: &str, value: u32) -> String {
     source.lines().map(line).collect()
 }
 
-/// An error reply.
 pub fn error(text: &str) -> Value {
     let line = format!("-{}\r\n", text.replace(['\r', '\n'], " "));
     redis::parse_redis_value(line.as_bytes()).expect("an error reply")
@@ -142,7 +134,6 @@ fn interpreter() -> mlua::Result<Lua> {
     Ok(lua)
 }
 
-/// `redis.call`.
 fn command(lua: &Lua, args: &[Bytes]) -> mlua::Result<LuaValue> {
     let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_bytes().to_vec()).collect();
     let value = KEYS.with(|cell| {

@@ -1,20 +1,10 @@
 //! Many seeds, and the report of one that fails.
 
-use std::{
-    collections::BTreeSet,
-    ops::Range,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
-    time::{Duration, Instant},
-};
+use std::{sync::atomic::AtomicUsize, time::Instant};
 
 use super::{
-    env::{Tracing, lock},
+    prelude::*,
     run::{Outcome, STUCK, run},
-    sabotage::Sabotage,
-    tale::Tale,
 };
 
 /// Number of seeds that a test of a change runs: every change is tested with eight times as many.
@@ -44,7 +34,6 @@ fn tell(seed: u64, sabotage: Sabotage) -> String {
     )
 }
 
-/// Works on all cores at once.
 fn on_all_cores(work: impl Fn() + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| {
@@ -73,27 +62,22 @@ fn broken(seeds: Range<u64>, sabotage: Sabotage, most: usize, each: impl Fn(u64,
     broken.into_inner().unwrap()
 }
 
+/// A test for each part.
+macro_rules! parts {
+    ($of:ident: $($name:ident $number:literal),*) => {$(
+        #[test]
+        fn $name() {
+            $of($number);
+        }
+    )*};
+}
+
 mod nothing_is_lost_nothing_twice_and_no_cap_exceeded_whatever_breaks {
     use super::*;
 
-    /// A test for each part of the seeds of a change.
-    macro_rules! parts {
-        ($($name:ident: $number:literal,)*) => {$(
-            #[test]
-            fn $name() {
-                keep_all_promises($number * SEEDS..($number + 1) * SEEDS);
-            }
-        )*};
-    }
     parts! {
-        in_part_1: 0,
-        in_part_2: 1,
-        in_part_3: 2,
-        in_part_4: 3,
-        in_part_5: 4,
-        in_part_6: 5,
-        in_part_7: 6,
-        in_part_8: 7,
+        keep_part:
+        in_part_1 0, in_part_2 1, in_part_3 2, in_part_4 3, in_part_5 4, in_part_6 5, in_part_7 6, in_part_8 7
     }
 
     #[test]
@@ -108,6 +92,11 @@ mod nothing_is_lost_nothing_twice_and_no_cap_exceeded_whatever_breaks {
             None => from..from + number("WEIR_SIM_SEEDS").unwrap_or(SEEDS),
         });
     }
+}
+
+/// Those of a change.
+fn keep_part(part: u64) {
+    keep_all_promises(part * SEEDS..(part + 1) * SEEDS);
 }
 
 #[expect(clippy::print_stdout, reason = "cargo xtask simulate shows how far it is")]
@@ -169,25 +158,13 @@ fn shown(sabotage: Sabotage, seed: u64) -> Option<String> {
 mod every_planted_bug_is_found {
     use super::*;
 
-    #[test]
-    fn in_part_1() {
-        find(Sabotage::ALL.into_iter().step_by(3));
-    }
-
-    #[test]
-    fn in_part_2() {
-        find(Sabotage::ALL.into_iter().skip(1).step_by(3));
-    }
-
-    #[test]
-    fn in_part_3() {
-        find(Sabotage::ALL.into_iter().skip(2).step_by(3));
-    }
+    parts! { find: in_part_1 0, in_part_2 1, in_part_3 2 }
 }
 
 #[expect(clippy::print_stdout, reason = "it says by which seeds")]
-fn find(bugs: impl Iterator<Item = Sabotage>) {
-    let bugs: Vec<(Sabotage, u64)> = planted(bugs).filter_map(|sabotage| Some((sabotage, sabotage.seed()?))).collect();
+fn find(part: usize) {
+    let bugs = planted(Sabotage::ALL.into_iter().skip(part).step_by(3));
+    let bugs: Vec<(Sabotage, u64)> = bugs.filter_map(|sabotage| Some((sabotage, sabotage.seed()?))).collect();
     let next = AtomicUsize::new(0);
     on_all_cores(|| {
         while let Some(&(sabotage, recorded)) = bugs.get(next.fetch_add(1, Relaxed)) {

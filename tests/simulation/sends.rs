@@ -1,24 +1,10 @@
 //! Checks approved sends: caps by recorded and by true times, histories, refunds.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
-
-use weir_core::{basis::shard::IdHash, history::decide::AdmitVerdict, policy::Mode};
-
 use super::{
-    broker::{Broker, Out},
-    check::{Judge, Told, counts, of_id, told},
-    cluster::Cluster,
-    env::lock,
+    check::{Told, counts, of_id},
     ledger::{ENTRY, entries},
-    rings::Log,
-    rules::{Limit, Of, Over, east_of, limits_of},
-    script::Item,
-    store::field_of,
-    truth::{Decided, some_moment},
-    workload::{Ask, Kind},
+    prelude::*,
+    rules::{Over, limits_of},
 };
 
 /// An approved send as the checker judges it.
@@ -37,7 +23,6 @@ struct Sent<'a> {
 }
 
 impl<'w> Judge<'w> {
-    /// Checks all promises about approved sends.
     pub fn sends(&mut self, broker: &Broker, outs: &[&Out]) {
         let approved = self.approved(broker, outs);
         for (user, sends) in &approved {
@@ -136,7 +121,6 @@ impl<'w> Judge<'w> {
         sends.iter().filter(|send| send.judged).filter(known).copied().collect()
     }
 
-    /// When a send was refunded, if it was.
     fn refunded_at(&self, send: &Sent<'_>) -> Option<Duration> {
         self.refunded.get(&(send.ask.user.clone(), send.ask.id.clone())).copied()
     }

@@ -1,30 +1,22 @@
 //! A service that asks before it works: its instances register, ask processes for admissions, and report their ends; and the checks of
 //! what they are given.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
-
-use tokio::task::spawn_local;
-use weir::metrics::Metrics;
 use weir_oracle::{
     admissions::Admission,
     desk::{ServiceDesk, ServiceKeeper},
     service::{Registration, ServiceName},
 };
 
-use super::{
-    check::Judge, cluster::Cluster, env::Env, process::Process, run::World, sabotage::About, store, workload::BUSY,
-};
+use super::{prelude::*, store};
 
 const DICE: &str = "servic";
 /// For so long its instances ask.
 const ASKS: Duration = Duration::from_secs(BUSY.as_secs() + 20);
 /// How long one waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-const SECOND: Duration = Duration::from_secs(1);
 /// What a node forgot is known again so long after that, and after the longest timeout.
 const KNOWN_AFTER: Duration = Duration::from_secs(10);
 
-/// What a node forgot of the members of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
     /// It knows what it knew some time before.
@@ -52,7 +44,7 @@ pub struct Service {
     /// Since when each instance may be registered.
     registered: BTreeMap<usize, Duration>,
     /// When each admission was given, and when its work ends.
-    given: Vec<(Duration, Duration)>,
+    pub given: Vec<(Duration, Duration)>,
     pub denied: usize,
 }
 
@@ -82,10 +74,6 @@ fn service() -> ServiceName {
 }
 
 impl Service {
-    pub fn given(&self) -> usize {
-        self.given.len()
-    }
-
     /// Where one of the living processes is asked.
     fn desk(&mut self, dice: &mut fastrand::Rng) -> Option<ServiceDesk> {
         self.desks.retain(|(process, _)| !process.is_dead());
@@ -95,7 +83,6 @@ impl Service {
 }
 
 impl World {
-    /// Gives admissions in a process.
     pub fn give_admissions(&self, process: &Rc<Process>) {
         if self.setting.served.is_none() {
             return;
@@ -108,7 +95,6 @@ impl World {
     }
 }
 
-/// All instances of the service.
 pub async fn work(world: Rc<World>, served: Served) {
     for instance in 0..served.instances {
         spawn_local(renew(Rc::clone(&world), served, instance));
@@ -189,7 +175,7 @@ impl Judge<'_> {
             let Registration { capacity_per_s, concurrency, .. } = served.registration;
             let (per_s, most) = (instances * capacity_per_s, instances * concurrency);
             let before: Vec<_> = service.given.iter().filter(|(given, _)| given <= at).collect();
-            let within = before.iter().filter(|(given, _)| *at < *given + SECOND).count() as u64;
+            let within = before.iter().filter(|(given, _)| *at < *given + Duration::from_secs(1)).count() as u64;
             let open = before.iter().filter(|(_, end)| at < end).count() as u64;
             if knows_rate && within > per_s || knows_open && open > most {
                 self.broken.push(format!(

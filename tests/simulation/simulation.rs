@@ -21,6 +21,7 @@ mod link;
 mod paced;
 mod permits;
 mod phases;
+mod prelude;
 mod pressure;
 mod process;
 mod rebuild;

@@ -1,22 +1,14 @@
 //! A transactional producer on the fake broker, as a lane's sink: it fails in the ways of `crates/kafka/src/producer.rs`.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
-
-use tokio::{sync::oneshot, task::spawn_local};
+use tokio::sync::oneshot;
 use weir_core::{
-    batch::record::{Job, Output, Progress},
-    deferral::wheel::Ring,
+    batch::record::Job,
     ports::{CommitError, CommitTimes, Settled, Sink},
 };
-use weir_kafka::sink::COMMIT_WATCHDOG;
 
 use super::{
-    broker::{Broker, End, Fetched, Membership, Refusal, Submit, TRANSACTION_TIMEOUT},
-    env::{Env, lock},
-    permits::SharedBook,
-    process::{Moment, Process, Shared},
-    rings::Log,
-    sabotage::Sabotage,
+    broker::{End, Refusal},
+    prelude::*,
     source::Batch,
 };
 
@@ -281,15 +273,11 @@ impl Sink<Batch, Membership> for SimSink {
         };
         lock(&self.book).unclear.push((self.lane, since));
         self.env.note(|| format!("{} of process {}: {failed}", self.id, self.process.number));
-        match failed {
-            CommitError::Failed(_) | CommitError::TooSlow(_) if self.env.sabotage() == Sabotage::SkipCommitRetry => {
-                Settled::Committed(CommitTimes::default())
-            }
-            error @ (CommitError::Failed(_)
-            | CommitError::TooSlow(_)
-            | CommitError::Fenced(_)
-            | CommitError::Fatal(_)) => Settled::Failed(error),
+        let is_retried = matches!(failed, CommitError::Failed(_) | CommitError::TooSlow(_));
+        if is_retried && self.env.sabotage() == Sabotage::SkipCommitRetry {
+            return Settled::Committed(CommitTimes::default());
         }
+        Settled::Failed(failed)
     }
 
     async fn recover(&mut self) -> Result<(), CommitError> {

@@ -1,21 +1,10 @@
 //! Nodes that come back with what they had some time before: the keyspace's epoch is there, so weir cannot notice it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use super::prelude::*;
 
-use super::{
-    cluster::{Cluster, Keeps},
-    script::Data,
-    services::Forgotten,
-};
-
-/// What a group's primary had at a moment.
 pub struct Snapshot {
     group: usize,
     data: Data,
-    /// When keys were to expire.
     expiries: BTreeMap<Vec<u8>, Duration>,
     slots: BTreeSet<u16>,
 }

@@ -1,27 +1,11 @@
 //! One member of the fake group, as a lane's source.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
-
 use weir_core::{
-    batch::record::{Progress, ReadBefore, RecordView, Records},
-    deferral::{DeferReason, Deferral, wheel::Ring},
+    batch::record::{ReadBefore, RecordView, Records},
     ports::{EARLIER_READERS_END, GroupEvent, Source, SourceError},
 };
 
-use super::{
-    broker::{Fetched, Membership},
-    env::{Env, lock},
-    group::Look,
-    process::Shared,
-    rings::{Intent, Log},
-    sabotage::Sabotage,
-    time::wall,
-};
+use super::{group::Look, prelude::*};
 
 /// Brokers that lead the partitions of a ring: each answers by itself.
 const LEADERS: usize = 3;
@@ -60,7 +44,6 @@ enum Pending {
 pub struct SimSource {
     env: Env,
     broker: Shared,
-    /// The topic that it reads.
     log: Log,
     process: u64,
     /// `None`: it is in no group.

@@ -1,45 +1,23 @@
 //! The lanes' store: the Redis edge as it is, on the fake cluster; and around it the planted bug that needs a place there.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
 use weir_core::{
-    basis::{
-        shard::{IdHash, UserHash},
-        time::Time,
-    },
-    history::{
-        admit::AdmitBatch,
-        decide::{AdmitVerdict, Answer},
-        deferred_send::DeferredSend,
-    },
-    intent::class::{ClassNames, ClassNumbers},
+    history::{admit::AdmitBatch, decide::Answer, deferred_send::DeferredSend},
+    intent::class::ClassNumbers,
     limit::route::permits::RoutePermits,
-    ports::{Store, StoreError},
+    ports::Store,
 };
-use weir_redis::{
-    KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisRefunds,
-    RedisServices, RedisShare, RedisStats, RedisStore, WhenMissing, open,
-};
+use weir_redis::{LedgerClock, Opened, RedisServices, RedisShare, RedisStats, RedisStore, WhenMissing, open};
 
 use super::{
-    cluster::Cluster,
-    env::{Env, Tracing, lock},
     link::{SharedCluster, SimNetwork},
-    pressure::{SharedHeard, SimActivityLog},
-    rules::Setting,
-    sabotage::Sabotage,
-    script::{Data, Item},
+    prelude::*,
+    pressure::SimActivityLog,
     tells::{SimLedger, Tells},
-    time::{self, Virtual, WorkerClock, wall},
+    time,
 };
 
 const GROUPS: usize = 3;
 pub const SHARDS: u16 = 6;
-/// The topic of the refunds.
 pub const REFUNDS: &str = "refunds";
 /// The constant of this name in src/cli/run.rs.
 const TRIES_WITHOUT_PATIENCE: usize = 2;
@@ -88,7 +66,7 @@ fn make() -> Made {
 pub struct Keyspace {
     pub cluster: SharedCluster,
     pub opened: Opened,
-    options: Arc<RedisOptions>,
+    pub options: Arc<RedisOptions>,
     pub wait_replicas: u32,
     /// What lanes put in that no cap was asked for. Where its batch was not committed after all, it is found by whoever
     /// decides it again, and goes out as a replay.
@@ -148,12 +126,6 @@ impl Keyspace {
         }
     }
 
-    /// What asks the nodes for their time.
-    pub fn clocks(&self) -> NodeClocks {
-        NodeClocks::new(&self.options, &self.stats)
-    }
-
-    /// The store of a lane.
     pub fn store(&self, env: &Env, (process, lane): (u64, u64), clock: &WorkerClock) -> SimStore {
         SimStore {
             env: env.clone(),
@@ -185,7 +157,6 @@ impl Keyspace {
         Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() })
     }
 
-    /// The log of activity, for a process.
     pub fn activity_log(&self, env: &Env, process: u64, instance: usize) -> SimActivityLog {
         let log = RedisActivityLog::new(&self.impatient(), &self.stats, &self.opened, format!("weir-{instance}"));
         SimActivityLog { env: env.clone(), process, log, heard: Arc::clone(&self.heard) }
@@ -201,15 +172,6 @@ impl Keyspace {
     pub fn services(&self, process: u64) -> impl Fn() -> RedisServices + Send + 'static {
         let (options, stats, opened) = (self.impatient(), Arc::clone(&self.stats), self.opened.clone());
         move || RedisServices::new(&options, &stats, &opened, holder(process))
-    }
-
-    /// Where a process takes sends back.
-    pub fn refunds(&self) -> RedisRefunds {
-        RedisRefunds::new(&self.options, &self.stats, &self.opened)
-    }
-
-    pub fn options(&self) -> &Arc<RedisOptions> {
-        &self.options
     }
 
     /// Whether all shards have their history, all of it as far as people know, and the tables are there.

@@ -1,56 +1,28 @@
 //! Counts of the situations that runs reached, to check that the seeds reach all of them.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
-
 use serde_json::Value;
-use weir_core::{
-    batch::record::Destination,
-    deferral::{DeferReason, wheel::Ring},
-};
 use weir_redis::RetryCause;
 
-use super::{
-    broker::Out,
-    check::{reason, told},
-    delivery::Rule,
-    env::lock,
-    rings::Log,
-    run::World,
-    workload::Asks,
-};
+use super::{check::reason, prelude::*};
 
-/// The counts of one run or of many.
-#[derive(Debug, Default, Clone)]
-pub struct Tale {
-    /// How often each thing happened.
-    pub counts: BTreeMap<&'static str, u64>,
-    /// Errors that Redis answered.
-    pub troubles: BTreeMap<&'static str, u64>,
-    /// The longest history of a user.
-    pub longest: usize,
-}
+/// How often each thing happened in one run or in many, and how often Redis answered each error.
+#[derive(Debug, Default)]
+pub struct Tale(BTreeMap<&'static str, u64>);
 
 impl Tale {
-    /// The situations that these runs did not reach.
     pub fn unreached(&self) -> Vec<&'static str> {
         // Nothing else writes to the keyspace.
         let beyond = RetryCause::Refused.label();
-        let all = self.troubles.iter().chain(&self.counts);
-        all.filter(|(what, times)| **times == 0 && **what != beyond).map(|(what, _)| *what).collect()
+        self.0.iter().filter(|(what, times)| **times == 0 && **what != beyond).map(|(what, _)| *what).collect()
     }
 
     pub fn add(&mut self, other: &Self) {
-        for (what, times) in &other.counts {
-            *self.counts.entry(what).or_default() += times;
+        for (what, times) in &other.0 {
+            *self.0.entry(what).or_default() += times;
         }
-        for (cause, times) in &other.troubles {
-            *self.troubles.entry(cause).or_default() += times;
-        }
-        self.longest = self.longest.max(other.longest);
     }
 }
 
-/// What a run reached.
 #[expect(clippy::too_many_lines, reason = "a table of counts")]
 pub fn tell(world: &World, asks: &Asks) -> Tale {
     let broker = world.broker.borrow();
@@ -87,6 +59,8 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         (told.refused, told.granted)
     };
     let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let reasons = ["budget", "pressure", "unavailable", "expired", "too_early", "quiet_hours", "stopped", "capacity"];
+    let reasons = reasons.map(|reason| (reason, of_reason(reason)));
     let counts = [
         ("approved", approved().count()),
         ("suppressed", envelopes.len()),
@@ -99,7 +73,6 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("shadowed", approved().filter(|out| told(out).shadow).count()),
         ("later", approved().filter(|out| told(out).later).count()),
         ("costly", approved().filter(costly).count()),
-        ("budget", of_reason("budget")),
         ("budget_grants", cluster.till.grants),
         ("budget_given_back", cluster.till.given_back),
         ("budget_grants_burnt", cluster.till.grants.saturating_sub(budget_grants_answered)),
@@ -108,22 +81,16 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("budget_clocks_refused", cluster.till.wrong_clocks),
         ("totals_gone", cluster.till.gone),
         ("nodes_returned", cluster.returned),
-        ("pressure", of_reason("pressure")),
         ("became_active", became_active),
         ("active_users_lost", active_users_lost),
-        ("unavailable", of_reason("unavailable")),
-        ("expired", of_reason("expired")),
-        ("too_early", of_reason("too_early")),
-        ("quiet_hours", of_reason("quiet_hours")),
         ("owed_full", size(world.counted(|metrics| metrics.deferred_full.get()))),
-        ("stopped", of_reason("stopped")),
         ("deferred_too_early", deferred(DeferReason::TooEarly)),
         ("deferred_quiet_hours", deferred(DeferReason::QuietHours)),
         ("deferred_cap", deferred(DeferReason::Cap)),
         ("deferred_budget", deferred(DeferReason::Budget)),
         ("deferred_pressure", deferred(DeferReason::Pressure)),
         ("deferred_unavailable", deferred(DeferReason::Unavailable)),
-        ("moved", of_log(Log::Ring(Ring::Hours), &|_| true)),
+        ("moved_on", of_log(Log::Ring(Ring::Hours), &|_| true)),
         ("released", of_log(Log::Ring(Ring::Minutes), &|out| out.to.is_approved())),
         ("stopped_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "stopped"))),
         ("expired_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "expired"))),
@@ -140,11 +107,10 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("waited_until_put_back", of_log(Log::Waiting, &|out| world.is_put_back(out.submit.at))),
         ("reserved", approved().filter(has_share).count()),
         ("permits_lost", size(cluster.limits_lost.permits.iter().map(|(_, permits)| permits).sum())),
-        ("admissions", world.service.borrow().given()),
+        ("admissions", world.service.borrow().given.len()),
         ("admissions_denied", world.service.borrow().denied),
         ("retried", retried(&|out| out.to.is_approved())),
         ("undelivered", retried(&|out| out.to == Destination::Undelivered)),
-        ("capacity", of_reason("capacity")),
         ("refunded", cluster.ledger.taken_back.len()),
         ("reported", reported),
         ("names_lost", cluster.names_lost),
@@ -156,9 +122,6 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("wrong_clock", size(world.env.time().refused.load(Relaxed))),
     ];
     let troubles = RetryCause::ALL.iter().map(|cause| (cause.label(), world.keyspace.stats.errors(*cause)));
-    Tale {
-        counts: counts.map(|(what, times)| (what, times as u64)).into(),
-        troubles: troubles.collect(),
-        longest: cluster.ledger.longest,
-    }
+    let counts = reasons.into_iter().chain(counts).map(|(what, times)| (what, times as u64));
+    Tale(counts.chain(troubles).collect())
 }

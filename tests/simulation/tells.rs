@@ -1,29 +1,12 @@
 //! What the ledger tells the processes, and the policy's budgets: the checker's memory; and around the ledger the planted bugs that need
 //! a place there.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
+use weir_core::limit::budget::{
+    SpanNow,
+    ledger::{BudgetTokens, CountId, GiveBack, TakeAnswer, TakeTurn},
 };
 
-use weir_core::{
-    intent::class::ClassNames,
-    limit::{
-        budget::{
-            Budget, BudgetId, SpanNow,
-            ledger::{BudgetTokens, CountId, GiveBack, TakeAnswer, TakeTurn},
-        },
-        share::TurnNumber,
-    },
-    ports::{Share, StoreError},
-};
-use weir_redis::RedisLedger;
-
-use super::{
-    env::{Env, lock},
-    sabotage::Sabotage,
-};
+use super::prelude::*;
 
 /// For how long a denial holds for a batch that waited for it.
 const SETTLED: Duration = Duration::from_secs(5);
@@ -38,7 +21,6 @@ pub struct Denial {
     pub holds: Option<Duration>,
 }
 
-/// What the processes were told.
 #[derive(Debug, Default)]
 pub struct Told {
     pub denials: Vec<Denial>,

@@ -1,14 +1,9 @@
 //! What the fake nodes grant of budgets, by their own scripts: the checker's memory of each budget's hash.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use redis::Value;
 use weir_core::basis::shard::filter_places;
 
-use super::{
-    commands::text,
-    script::{Data, Item, Script},
-};
+use super::{commands::text, prelude::*};
 
 /// The bits that mark totals of campaigns that are gone, as in `lua/make_room.lua`.
 const MARK_BITS: u32 = 1 << 18;
@@ -62,11 +57,6 @@ pub struct Till {
 
 fn number(bytes: &[u8]) -> i64 {
     text(bytes).parse().unwrap()
-}
-
-/// Whether this is the key of a budget.
-fn is_budget(key: &[u8]) -> bool {
-    key.windows(3).any(|part| part == b"}:b")
 }
 
 fn field<'i>(item: Option<&'i Item>, name: &[u8]) -> Option<&'i [u8]> {
@@ -272,7 +262,8 @@ impl Till {
 
     /// A replica that has this takes over from a primary that had `had`.
     pub fn fails_over(&mut self, key: &[u8], had: Option<&Item>, kept: &Data) {
-        if !is_budget(key) {
+        // The keys of others.
+        if !key.windows(3).any(|part| part == b"}:b") {
             return;
         }
         let account = self.accounts.entry(key.to_vec()).or_default();
@@ -287,7 +278,6 @@ impl Till {
         }
     }
 
-    /// A node loses its keys.
     pub fn wiped(&mut self, key: &[u8]) {
         self.accounts.entry(key.to_vec()).or_default().follow(key, &Data::new());
     }

@@ -1,28 +1,15 @@
 //! Virtual time: it stands still while anything can run, and then jumps to the next timer.
 
-use std::{
-    collections::BTreeMap,
-    future::poll_fn,
-    pin::{Pin, pin},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::{future::poll_fn, pin::pin};
 
 use tokio::task::LocalSet;
 use weir_core::{
-    basis::{
-        clocks::{Append, MAX_SKEW_MS, WrongClock},
-        time::Time,
-    },
+    basis::clocks::{Append, WrongClock},
     ports::Clock,
 };
 use weir_worker::clock::ComparedClock;
 
-use super::env::lock;
+use super::prelude::*;
 
 /// When the simulation begins, in milliseconds since 1970: 20 s before a day ends in UTC.
 const BEGIN_MS: i64 = 1_795_046_380_000;
@@ -119,7 +106,6 @@ impl Virtual {
     }
 }
 
-/// Done at its time.
 pub struct Sleep {
     time: Arc<Virtual>,
     at: u64,
@@ -230,13 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_which_nothing_can_happen_any_more_ends() {
+    fn a_run_that_is_stuck_ends() {
         let ended = stuck(async |time| time.sleep(Duration::from_secs(3)).await);
         assert_eq!(ended, "no task can run and no timer is set after 3s");
-    }
-
-    #[test]
-    fn a_run_that_goes_on_for_ever_ends() {
         let ended = stuck(async |_| {
             loop {
                 yield_now().await

@@ -3,15 +3,9 @@
 //! A record was decided when the store answered the lane that wrote it, or, where the store was not asked, between the
 //! read of its intent and the submit of its batch. The machine's clock then showed the true time and what it was off by.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::ops::RangeInclusive;
 
-use weir_core::{
-    basis::shard::{IdHash, UserHash},
-    history::decide::AdmitVerdict,
-};
-use weir_worker::lane::ANSWERS_HOLD;
-
-use super::{broker::Out, env::lock, run::World, store::Answered, time::wall_ms, workload::Ask};
+use super::{prelude::*, store::Answered};
 
 /// How long before the store was asked the clock may have been read.
 pub const JUDGED_WITHIN: Duration = Duration::from_secs(1);
@@ -39,7 +33,6 @@ impl World {
         Some(Decided { from: from.max(out.fetched), upto, asked })
     }
 
-    /// The store's answer for an output.
     fn answer(&self, out: &Out, ask: &Ask, wanted: impl Fn(&AdmitVerdict) -> bool) -> Option<Answered> {
         let answers = lock(&self.keyspace.answers);
         let of_lane = answers.get(&(out.submit.lane, UserHash::of(&ask.user), IdHash::of(&ask.id)))?;
@@ -60,7 +53,6 @@ impl World {
         from
     }
 
-    /// From when until when a process was frozen.
     pub fn freezes_of(&self, process: u64) -> Vec<(Duration, Duration)> {
         let processes = self.processes.borrow();
         let process = processes.iter().find(|other| other.number == process);
@@ -83,7 +75,6 @@ impl World {
         spans
     }
 
-    /// The largest error of any clock.
     pub fn most_off(&self) -> i64 {
         self.clock_changes.borrow().iter().map(|(.., off)| off.abs()).max().unwrap_or(0) + EXACT_MS
     }

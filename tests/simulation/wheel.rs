@@ -1,37 +1,11 @@
 //! Checks deferral: each intent in one place at every moment, back when it is due and not before, and deferred for a reason.
 
-use std::{collections::BTreeMap, time::Duration};
+use weir_core::deferral::wheel::{Bucket, rounded};
 
-use weir_core::{
-    basis::time::Time,
-    batch::record::Destination,
-    deferral::{
-        DeferReason, Deferral,
-        wheel::{Bucket, Ring, rounded},
-    },
-    history::decide::AdmitVerdict,
-    limit::{
-        budget::{Budget, WhenUnavailable},
-        pressure::PressureRule,
-    },
-    policy::{Action, Mode},
-};
-
-use super::{
-    broker::{Broker, Commit, Out},
-    check::{Judge, reason},
-    phases::RECOVERED_WITHIN,
-    rings::Log,
-    rules::TOPIC,
-    time::wall,
-    truth::{Decided, some_moment},
-    workload::{Ask, Kind},
-};
+use super::{broker::Commit, check::reason, phases::RECOVERED_WITHIN, prelude::*, rules::TOPIC};
 
 /// How late a deferred intent may come back while nothing fails: its bucket, which has few in a run, included.
 const LATE: Duration = Duration::from_secs(60);
-/// By how much an entry of a history may be ahead of the clock that decides.
-const AHEAD_MS: i64 = 5 * 60 * 1000;
 const MINUTE_MS: i64 = 60 * 1000;
 
 fn denied(verdict: &AdmitVerdict) -> bool {
@@ -63,7 +37,6 @@ impl Judge<'_> {
         }
     }
 
-    /// All other promises about deferral.
     pub fn deferral(&mut self, broker: &Broker, outs: &[&Out]) {
         for out in outs {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
@@ -250,6 +223,6 @@ impl Judge<'_> {
         };
         let Some(spread_ms) = spread_ms else { return true };
         let eligible = envelope["eligible_at"].as_str().and_then(Time::from_rfc3339);
-        eligible.is_none_or(|eligible| eligible.millis() + spread_ms + MINUTE_MS > at - AHEAD_MS + deferring.max_ms)
+        eligible.is_none_or(|eligible| eligible.millis() + spread_ms + MINUTE_MS > at - MAX_SKEW_MS + deferring.max_ms)
     }
 }

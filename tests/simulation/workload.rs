@@ -1,14 +1,10 @@
 //! The intents of a run, and what each asks for.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
 use serde_json::{Value, json};
 
 use super::{
-    env::Env,
-    rings::Intent,
-    rules::{Quiet, Setting, USERS, east_of, is_free, zone_of},
-    time::wall_ms,
+    prelude::*,
+    rules::{Quiet, USERS, is_free, zone_of},
 };
 
 pub const PARTITIONS: u64 = 4;
@@ -70,7 +66,6 @@ pub struct Ask {
     pub campaign: Option<String>,
     /// The first millisecond at which it has expired.
     pub expires: Option<i64>,
-    /// Its `not_before`.
     pub not_before: Option<i64>,
     pub quiet: Option<Quiet>,
     /// It carries the time at which it was made; else it is as old as its record.
@@ -144,7 +139,6 @@ fn time_it(env: &Env, setting: &Setting, at: Duration, value: &mut Value, ask: &
     }
 }
 
-/// The intents of a run, and what each asks for.
 pub fn intents(env: &Env, setting: &Setting) -> (Logs, Asks) {
     let users = 4 + env.below(USERS - 4);
     let count = 100 + env.below(200);
@@ -179,7 +173,7 @@ pub fn intents(env: &Env, setting: &Setting) -> (Logs, Asks) {
         if let Some((zone, _)) = zone_of(&user) {
             value["timezone"] = zone.into();
         }
-        let quiet = setting.quiet.filter(|quiet| quiet.holds_for(kind == Kind::Email));
+        let quiet = setting.quiet.filter(|quiet| kind == Kind::Email || !quiet.emails_only);
         let mut ask =
             Ask { id, user, kind, cost, campaign, expires: None, not_before: None, quiet, says_when_made: false };
         // Of a partition that is added later, what was to come before comes then.

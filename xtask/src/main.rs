@@ -88,7 +88,7 @@ enum Chore {
     /// docs/reliability.md
     #[command(disable_help_flag = true)]
     Faults {
-        /// `--rows 1,4,16c`, `--ci`, `--times N`, `--output json`, ...: see `cargo xtask faults --help`
+        /// `--rows 1,4,16c`, `--ci`, `--times N`, ...: see `cargo xtask faults --help`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

@@ -1,16 +1,7 @@
 //! Brokers that are killed, restarted or frozen, and lost answers. Rows 7 and 8.
 
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
-use testkit::kafka::{Api, Fate, Kafka, Moment, Trap};
-
-use super::{plain, tapped, under_load};
-use crate::{
-    ground::Ground,
-    support::{Scene, http::metric, model::Sent},
-    trial::{Findings, Order, Trial},
-};
+use super::*;
+use crate::support::Scene;
 
 /// Small batches, so that many transactions can be hit.
 const SMALL: [(&str, &str); 1] = [("WEIR__WORKER__BATCH", "200")];
@@ -132,7 +123,6 @@ pub fn consumer_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// The broker commits, and the answer is lost.
 pub fn commit_unclear(ground: &mut Ground, order: &Order) -> Result<Findings> {
     sprung(ground, order, Trap { api: Api::EndTransaction, moment: Moment::Reply, fate: Fate::Cut }, Duration::ZERO)
 }

@@ -2,20 +2,11 @@
 
 mod nodes;
 
-use std::{collections::BTreeMap, time::Duration};
-
-use anyhow::{Context, Result, ensure};
-use testkit::redis::RedisCluster;
-use weir_core::limit::budget::BudgetId;
+use std::ops::RangeInclusive;
 
 pub use self::nodes::{Whose, all_lost, clock_ahead, old_snapshot, replies_lost, unreplicated};
-use self::nodes::{granted_of, sends_of, wait_spent};
-use super::{lost, plain};
-use crate::{
-    ground::Ground,
-    support::{POLICY, approval},
-    trial::{Findings, Order, SHORT_SESSION, Trial},
-};
+use self::nodes::{granted_of, id, node_of, sends_of, wait_spent};
+use super::*;
 
 /// Several times what these allow is asked for. The load's rate and costs are those of `support/workload.rs`.
 const BUDGETS: &str = r#"
@@ -80,29 +71,21 @@ fn fullest(spent: &[(i64, u64)], window_ms: i64) -> u64 {
     most
 }
 
-/// What is approved of the budget `prepaid`, at the least and at the most.
-#[derive(Debug, Clone, Copy)]
-struct Prepaid {
-    least: u64,
-    limit: u64,
-}
-
-impl Prepaid {
-    /// It is spent, and nothing of it is lost.
-    const fn spent(limit: u64) -> Self {
-        Self { least: limit * 99 / 100, limit }
-    }
+/// What is approved of the budget `prepaid` where it is spent, and nothing of it is lost.
+fn all_of(limit: u64) -> RangeInclusive<u64> {
+    limit * 99 / 100..=limit
 }
 
 /// Checks that no budget was exceeded, and that all of them were spent.
-fn judged(mut trial: Trial, times: usize, Prepaid { least, limit }: Prepaid) -> Result<Findings> {
+fn judged(mut trial: Trial, times: usize, of_prepaid: RangeInclusive<u64>) -> Result<Findings> {
+    let (least, limit) = of_prepaid.clone().into_inner();
     trial.drain()?;
     let spent = spent(&trial)?;
     let rate = fullest(&spent["rate"], RATE_WINDOW_MS);
     let prepaid = sum(&spent["prepaid"]);
     ensure!(rate <= RATE_LIMIT, "{rate} of {RATE_LIMIT} in a window");
     ensure!(rate * 100 >= RATE_LIMIT * 90, "{rate} of {RATE_LIMIT} in the fullest window: the budget was hardly spent");
-    ensure!((least..=limit).contains(&prepaid), "{prepaid} of {limit} in total, {least} at least");
+    ensure!(of_prepaid.contains(&prepaid), "{prepaid} of {limit} in total, {least} at least");
     let mut shares = 0;
     for (name, all) in spent.iter().filter(|(name, _)| name.starts_with("share")) {
         let share = sum(all);
@@ -132,7 +115,7 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.worker(holder).thaw();
         trial.comes_back()?;
     }
-    judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
+    judged(trial, order.times, all_of(PREPAID_LIMIT))
 }
 
 /// The node that counts the total is emptied when it is spent; `weir rebuild` counts it again.
@@ -142,11 +125,16 @@ pub fn wiped(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let worker = trial.start_ready("only", &SHORT_SESSION)?;
     for _ in 0..order.times {
         trial.decided(6_000)?;
-        lost::lose_and_rebuild(ground, &mut trial, worker, "prepaid")?;
+        let (cluster, prepaid) = (ground.cluster()?, id("prepaid"));
+        ensure!(granted_of(&trial, cluster, &prepaid)? > 0, "nothing of {prepaid} is granted");
+        let node = node_of(cluster, &prepaid)?;
+        lost::flush(cluster, node)?;
+        trial.until_of(worker, "the loss is counted", |worker| metric(worker, "weir_shards_lost", "") > Some(0.0))?;
+        lost::rebuild(trial.worker(worker).folder(), &[], 0)?;
         trial.comes_back()?;
     }
     trial.decided(6_000)?;
-    judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
+    judged(trial, order.times, all_of(PREPAID_LIMIT))
 }
 
 const NAMES: [&str; 4] = ["one", "two", "three", "four"];
@@ -255,5 +243,5 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     trial.note(format!("of a total of {LIMIT} a kill lost {most_lost}, or less"));
     // It is spent within seconds: kills lose what they may of what is left then.
-    judged(trial, order.times, Prepaid { least: 0, limit: PREPAID_LIMIT })
+    judged(trial, order.times, 0..=PREPAID_LIMIT)
 }

@@ -1,17 +1,8 @@
 //! Wrong clocks. Rows 20 and 33.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Result, ensure};
-use testkit::{clock::ProcessClock, redis::RedisCluster};
 use weir_core::basis::clocks::MAX_SKEW_MS;
 
-use super::{plain, under_load};
-use crate::{
-    ground::Ground,
-    support::http::{get, metric},
-    trial::{Findings, Order, Trial, now_ms},
-};
+use super::*;
 
 const MINUTE_S: i64 = 60;
 const HOUR_S: i64 = 60 * MINUTE_S;
@@ -43,13 +34,8 @@ fn by_the_true_time(trial: &mut Trial, began_ms: i64) -> Result<()> {
 pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = under_load(ground, order, "clocks-apart")?;
     let clocks = [("right", ProcessClock::ahead(0)?), ("ahead", ProcessClock::ahead(4 * MINUTE_S)?)];
-    let mut workers = Vec::new();
-    for (instance, clock) in &clocks {
-        workers.push(trial.start_by(instance, clock));
-    }
-    for worker in &workers {
-        trial.ready(*worker)?;
-    }
+    let mut workers = clocks.each_ref().map(|(instance, clock)| trial.start_by(instance, clock));
+    trial.all_ready(workers)?;
     for time in 0..order.times {
         trial.decided(600)?;
         let place = time % workers.len();

@@ -1,18 +1,7 @@
 //! A Redis Cluster that fails over, also before the name tables' node has replicated new names, moves and grows. Rows 14, 15 and 29a.
 
-use std::{collections::HashMap, ops::Range, time::Duration};
-
-use anyhow::{Context, Result, ensure};
-use testkit::redis::RedisCluster;
-use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
-
-use super::{lost::table_node, plain, send, under_load};
-use crate::{
-    ground::Ground,
-    load::LoadRate,
-    support::{Decision, SEGMENTS, approval, http::metric, model::Sent},
-    trial::{Findings, Order, RATE, SHARDS, Trial},
-};
+use super::{lost::table_node, *};
+use crate::{support::SEGMENTS, trial::RATE};
 
 /// How long a replica gets no writes before its primary dies: below the 2 s after which it would count as dead.
 const BEHIND: Duration = Duration::from_millis(1_500);

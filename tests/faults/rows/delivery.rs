@@ -3,26 +3,11 @@
 mod edits;
 mod service;
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, ensure};
-use serde_json::Value;
-use testkit::{
-    kafka::{Api, Delivery, Fate, Moment, Record, Trap},
-    worker::Worker,
-};
+use testkit::kafka::Delivery;
 
 pub use self::edits::killed_over_edits;
 use self::service::Instance;
-use super::plain;
-use crate::{
-    ground::Ground,
-    support::{
-        POLICY,
-        http::{address, get},
-    },
-    trial::{Findings, Order, SHORT_SESSION, SMALL, Trial, now_ms},
-};
+use super::*;
 
 const AHEAD: Duration = Duration::from_secs(5);
 /// What delivery takes per second: less than comes.
@@ -58,11 +43,6 @@ impl Paced {
 
     fn delivery(&self, per_s: u32) -> Result<Delivery> {
         Delivery::start(&self.trial.kafka, &self.group, &self.trial.scene.topic("approved"), per_s)
-    }
-
-    /// One that begins at the end of the topic where its group has committed nothing.
-    fn delivery_from_its_end(&self, per_s: u32) -> Result<Delivery> {
-        Delivery::from_its_end(&self.trial.kafka, &self.group, &self.trial.scene.topic("approved"), per_s)
     }
 
     /// Waits until so many intents wait, by what a worker says of the route.
@@ -213,7 +193,8 @@ pub fn group_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.kafka.delete_group(&paced.group)?;
         paced.trial.live(worker, AHEAD + Duration::from_secs(6))?;
         // As fast as they can.
-        delivery = if round % 2 == 0 { paced.delivery(ENOUGH)? } else { paced.delivery_from_its_end(ENOUGH)? };
+        let begin = if round % 2 == 0 { Delivery::start } else { Delivery::from_its_end };
+        delivery = begin(&paced.trial.kafka, &paced.group, &paced.trial.scene.topic("approved"), ENOUGH)?;
         paced.goes_on(Instant::now(), 2 * DELIVERS)?;
         drop(delivery);
         delivery = paced.delivery(DELIVERS)?;
@@ -284,9 +265,7 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.trial.live(successor, Duration::from_secs(8))?;
         paced.trial.worker(zombie).thaw();
         paced.trial.works_again(zombie)?;
-        for worker in [zombie, successor] {
-            paced.trial.live(worker, Duration::ZERO)?;
-        }
+        [zombie, successor].into_iter().try_for_each(|worker| paced.trial.live(worker, Duration::ZERO))?;
     }
     paced.settle()?;
     paced.trial.finish(order.times)

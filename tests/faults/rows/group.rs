@@ -1,16 +1,6 @@
 //! The worker's process: killed, asked to stop; and its consumer group: zombies, storms, stalls, twins. Rows 1 to 6 and 13.
 
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
-use testkit::kafka::{Api, Fate, Moment, Trap};
-
-use super::{pause, plain, tapped, under_load};
-use crate::{
-    ground::Ground,
-    support::http::metric,
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, SMALL},
-};
+use super::*;
 
 /// Intents published before a case begins, so that batches are full from the start.
 const BACKLOG: usize = 2_000;
@@ -79,11 +69,8 @@ pub fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Fi
         trial.freeze_within_a_transaction(zombie)?;
         trial.live(successor, length)?;
         trial.worker(zombie).thaw();
-        let thawed = trial.over()?;
-        trial.back(&thawed)?;
-        for worker in [zombie, successor] {
-            trial.live(worker, Duration::ZERO)?;
-        }
+        trial.comes_back()?;
+        [zombie, successor].into_iter().try_for_each(|worker| trial.live(worker, Duration::ZERO))?;
     }
     trial.finish(order.times)
 }
@@ -96,10 +83,8 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.load(0)?;
     let mut steady = trial.start_ready("steady", &env)?;
     for time in 0..order.times {
-        let more: Vec<usize> = ["b", "c", "d"].map(|name| trial.start(&format!("{name}-{time}"), &env)).into();
-        for worker in &more {
-            trial.ready(*worker)?;
-        }
+        let more = ["b", "c", "d"].map(|name| trial.start(&format!("{name}-{time}"), &env));
+        trial.all_ready(more)?;
         if time == 0 {
             trial.kafka.grow_topic(&trial.scene.topic("intents"), PARTITIONS + 2)?;
             // A new publisher knows of them at once.

@@ -3,21 +3,11 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    time::Duration,
 };
 
-use anyhow::{Result, ensure};
 use tokio::io::AsyncWriteExt as _;
 
-use super::{
-    limits::{figure, limit},
-    under_load,
-};
-use crate::{
-    ground::Ground,
-    support::http::{address, get},
-    trial::{Findings, Order},
-};
+use super::*;
 
 /// Connections held open at once.
 const CONNECTIONS: usize = 10_000;
@@ -27,27 +17,33 @@ const SLOW: usize = 500;
 const BAD_TOKENS: usize = 500;
 const BAD_TOKEN: &str =
     "GET /v1/users/1 HTTP/1.1\r\nhost: w\r\nauthorization: Bearer wrong\r\nconnection: close\r\n\r\n";
+const HUGE: &str = "POST /v1/decisions HTTP/1.1\r\nhost: w\r\nauthorization: Bearer right-token-0123456789\r\n\
+                    content-type: application/json\r\ncontent-length: 10000000000\r\n\r\n";
 /// How long a client waits for its connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How much more memory all attacks together may take.
 const MORE_MIB: u64 = 100;
 
 pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    limit(std::process::id(), &format!("nofile={}:", CONNECTIONS + 1_000))?;
+    limits::limit(std::process::id(), &format!("nofile={}:", CONNECTIONS + 1_000))?;
     let mut trial = under_load(ground, order, "http")?;
     let worker = trial.start_ready("only", &[("WEIR__HTTP__TOKEN", "right-token-0123456789")])?;
     trial.decided(500)?;
     let pid = trial.worker(worker).pid();
-    let before = figure(pid, "VmRSS:")?;
+    let before = limits::figure(pid, "VmRSS:")?;
     for _ in 0..order.times {
         let address = address(trial.worker(worker));
         let mark = trial.over()?;
-        let (connections, refused, huge) = attack(&address);
+        // Bad tokens and a huge body first, while there is room; then all connections, the first of them slow.
+        let answers = (0..BAD_TOKENS).map(|_| ask(&address, BAD_TOKEN, 0));
+        let refused = answers.filter(|said| said.contains(" 401 ") || said.contains(" 429 ")).count();
+        let huge = ask(&address, HUGE, 4 << 20);
+        let connections = crowd(&address);
         let open = connections.len();
         // While they are there: the lanes do not feel it.
         trial.back(&mark)?;
         trial.comes_back()?;
-        let more = figure(pid, "VmRSS:")?.saturating_sub(before) / 1024;
+        let more = limits::figure(pid, "VmRSS:")?.saturating_sub(before) / 1024;
         ensure!(more < MORE_MIB, "{more} MiB more are taken");
         drop(connections);
         trial.until_of(worker, "it answers again", |worker| get(worker, "/livez").0 == 200)?;
@@ -59,17 +55,6 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     trial.live(worker, Duration::ZERO)?;
     trial.finish(order.times)
-}
-
-/// Bad tokens and a huge body first, while there is room; then all connections, the first of them slow. Gives the open connections, how many
-/// tokens were refused, and the answer to the huge body.
-fn attack(address: &str) -> (Vec<TcpStream>, usize, String) {
-    let answers = (0..BAD_TOKENS).map(|_| ask(address, BAD_TOKEN, 0));
-    let refused = answers.filter(|said| said.contains(" 401 ") || said.contains(" 429 ")).count();
-    let head = "POST /v1/decisions HTTP/1.1\r\nhost: w\r\nauthorization: Bearer right-token-0123456789\r\ncontent-type: application/json\r\n\
-                content-length: 10000000000\r\n\r\n";
-    let huge = ask(address, head, 4 << 20);
-    (crowd(address), refused, huge)
 }
 
 /// Opens all connections at once; the kernel queues some and rejects others.

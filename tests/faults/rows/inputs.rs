@@ -1,21 +1,7 @@
 //! Hostile records, and load concentrated on one user, shard or campaign. Rows 23 and 24.
 
-use std::{collections::HashMap, time::Duration};
-
-use anyhow::{Context, Result, ensure};
-use testkit::{kafka::Record, redis::RedisServer};
-use weir_core::basis::shard::{Layout, UserHash};
-
-use super::{limits::figure, on, plain, under_load};
-use crate::{
-    ground::Ground,
-    support::{
-        TOPICS, header,
-        model::Sent,
-        outcome::{CASE, case},
-    },
-    trial::{Findings, Order, SHARDS, Trial},
-};
+use super::*;
+use crate::support::{TOPICS, outcome::case};
 
 #[path = "../../fixtures/hostile.rs"]
 mod table;
@@ -71,7 +57,7 @@ pub fn not_writable(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let too_large = dead.iter().filter(|letter| header(letter, "weir-reason").as_deref() == Some("too_large"));
     ensure!(too_large.count() == 3 * order.times, "{} dead letters", dead.len());
     ensure!(dead.iter().all(|letter| letter.value.is_none()), "a dead letter has its value");
-    let mib = figure(trial.worker(worker).pid(), "VmHWM:")? / 1024;
+    let mib = limits::figure(trial.worker(worker).pid(), "VmHWM:")? / 1024;
     ensure!(mib < INFLATED_RSS_MIB, "the worker took {mib} MiB at the most, {INFLATED_RSS_MIB} are promised");
     trial.note(format!("dead letters `too_large`; resident set at most {mib} MiB"));
     trial.finish(order.times)

@@ -1,20 +1,8 @@
 //! A full disk of the broker, no memory for the worker, a large backlog. Rows 12 and 25.
 
-use std::{process::Command, time::Duration};
+use testkit::process::{output, program};
 
-use anyhow::{Context, Result, ensure};
-use testkit::{
-    kafka::Kafka,
-    process::{Exit, output, program},
-};
-
-use super::plain;
-use crate::{
-    ground::Ground,
-    load::LoadRate,
-    support::model::Sent,
-    trial::{Findings, Order, SHORT_SESSION, Trial},
-};
+use super::*;
 
 const DISK_MIB: u32 = 200;
 /// How long a broker may take to notice that its disk is full.

@@ -1,26 +1,11 @@
 //! Shards that lose their history, the tables of names, and `weir rebuild`. Rows 18, 29b and 32.
 
-use std::{
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use testkit::{
-    process::{Exit, Guarded, Signal, output_within},
-    redis::RedisCluster,
-};
+use testkit::process::{Guarded, Signal, output_within};
 
-use super::under_load;
-use crate::{
-    ground::Ground,
-    support::{
-        http::{degraded, get, metric},
-        weir,
-    },
-    trial::{Findings, Order, Trial},
-};
+use super::*;
+use crate::support::{http::degraded, weir};
 
 /// Everything on a node and its replica is deleted.
 pub fn flush(cluster: &mut RedisCluster, node: usize) -> Result<()> {
@@ -72,18 +57,6 @@ pub fn lost(
     }
     trial.note("/readyz stays 200, /v1/status names the shards; `weir rebuild` restores them while the worker runs");
     trial.finish(order.times)
-}
-
-/// Deletes everything on the node that has this budget, and on its replica; waits until it is noticed, and rebuilds it.
-pub fn lose_and_rebuild(ground: &mut Ground, trial: &mut Trial, worker: usize, budget: &str) -> Result<()> {
-    let cluster = ground.cluster()?;
-    let key = format!("{}:*:b*:{budget}", trial.scene.name);
-    let has =
-        |node: &usize| cluster.node(*node).query::<Vec<String>>(&["KEYS", &key]).is_ok_and(|keys| keys.len() == 1);
-    let node = cluster.primaries()?.into_iter().find(has).with_context(|| format!("no node has {key}"))?;
-    flush(cluster, node)?;
-    trial.until_of(worker, "the loss is counted", |worker| metric(worker, "weir_shards_lost", "") > Some(0.0))?;
-    rebuild(trial.worker(worker).folder(), &[], 0).map(drop)
 }
 
 /// Where a rebuild is when it is frozen.

@@ -17,15 +17,40 @@ pub mod sources;
 pub mod topics;
 pub mod wheel;
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    process::Command,
+    time::{Duration, Instant},
+};
 
-use anyhow::Result;
-use testkit::redis::RedisCluster;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testkit::{
+    clock::ProcessClock,
+    kafka::{Api, Fate, Kafka, Moment, Record, Trap},
+    process::Exit,
+    proxy::{Mode, Proxy},
+    redis::{RedisCluster, RedisServer},
+    wait_for,
+    worker::Worker,
+};
+use weir_core::{
+    basis::shard::{Layout, UserHash, slot_of_shard},
+    limit::budget::BudgetId,
+};
 
 use crate::{
     ground::Ground,
-    support::model::Sent,
-    trial::{Order, Trial},
+    load::LoadRate,
+    support::{
+        Decision, POLICY, approval, header,
+        http::{address, get, metric},
+        model::Sent,
+        outcome::CASE,
+        workload,
+    },
+    trial::{Findings, Order, PARTITIONS, SHARDS, SHORT_SESSION, SMALL, Trial, now_ms},
 };
 
 /// A case on the one broker and the Redis Cluster.

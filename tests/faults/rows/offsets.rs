@@ -1,16 +1,6 @@
 //! Offsets that are lost, with their group or with a topic that was recreated, and those of added partitions. Rows 30 and 39.
 
-use std::{collections::HashMap, ops::Range, time::Duration};
-
-use anyhow::{Context, Result, ensure};
-use testkit::wait_for;
-
-use super::plain;
-use crate::{
-    ground::Ground,
-    support::{header, model::Sent, outcome::CASE, workload},
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
-};
+use super::*;
 
 /// How long deleting and recreating a topic may take.
 const RECREATED_DEADLINE: Duration = Duration::from_secs(60);
@@ -132,12 +122,12 @@ pub fn grown(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Result
 /// partitions.
 fn publish_to(trial: &mut Trial, partitions: Range<i32>) -> Result<()> {
     const EACH: usize = 200;
-    let first = 10_000 + u64::try_from(trial.published())?;
+    let first = 10_000 + u64::try_from(trial.published.len())?;
     let users = (first..).zip(trial.stream());
     let intents: Vec<Sent> = users.map(|(user, sent)| Sent { user, ..sent }).take(EACH * partitions.len()).collect();
     let placed = intents.iter().zip(partitions.cycle());
     let records = placed.map(|(sent, partition)| workload::record(sent).partition(partition));
     trial.kafka.publish(&trial.scene.topic("intents"), records)?;
-    trial.was_published(intents);
+    trial.published.extend(intents);
     Ok(())
 }

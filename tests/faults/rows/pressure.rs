@@ -1,20 +1,8 @@
 //! Pressure while something breaks. Row 36.
 
-use std::{collections::BTreeMap, time::Duration};
+use testkit::http::get_within;
 
-use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
-use testkit::{clock::ProcessClock, http::get_within, worker::Worker};
-
-use super::{lost::table_node, plain};
-use crate::{
-    ground::Ground,
-    support::{
-        POLICY,
-        http::{address, get, metric},
-    },
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial, now_ms},
-};
+use super::{lost::table_node, *};
 
 /// Fewer than half of the load's users. The window is longer than a case.
 const PRESSURE: &str = "[pressure]\nmax_active_users = 2_000\nwindow = \"2h\"\n";
@@ -202,7 +190,6 @@ const REACHED_PERCENT: usize = 20;
 /// More places than the count may be off by: if a worker used these after the other had them, too many users would come in.
 const MANY_PLACES: u64 = MOST as u64 / 10;
 
-/// How pressure stands for a worker.
 fn standing(worker: &Worker) -> Value {
     serde_json::from_str(&get(worker, "/v1/pressure").1).unwrap_or_default()
 }

@@ -1,29 +1,15 @@
 //! Errors, lost and late replies of Redis, keyspaces that weir refuses, and a silence longer than intents live. Rows 16, 17, 19 and 27.
 
-use std::{collections::HashMap, thread::JoinHandle, time::Duration};
+use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use serde_json::{Value, json};
-use testkit::{
-    kafka::Record,
-    proxy::{Mode, Proxy},
-    redis::{RedisServer, connect},
-};
+use anyhow::anyhow;
+use testkit::redis::connect;
 
-use super::{on, pause, plain, under_load};
-use crate::{
-    ground::Ground,
-    support::{
-        Decision, POLICY, header,
-        http::metric,
-        outcome::{CASE, intent},
-    },
-    trial::{Findings, Order, Trial, now_ms},
-};
+use super::*;
+use crate::support::outcome::intent;
 
 /// How long a command may take that is to take long.
 const LONG: Duration = Duration::from_secs(60);
-/// How long a state lasts.
 const LASTS: Duration = Duration::from_secs(3);
 /// A reply that takes longer is given up.
 const TIMEOUT: (&str, &str) = ("WEIR__REDIS__TIMEOUT", "300ms");
@@ -132,17 +118,11 @@ pub const DENIED: State = State {
     end: |server| all(server, &[&["ACL", "SETUSER", "weir", "+evalsha"]]),
 };
 
-/// One server; weir's user has all rights.
-fn single() -> Result<(RedisServer, String)> {
+pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Findings> {
     let debug = ["--enable-debug-command", "yes", "--enable-protected-configs", "yes"];
     let user = ["--user", "weir", "on", ">secret", "~*", "&*", "+@all"];
     let server = RedisServer::start(&[&debug[..], &user[..]].concat())?;
     let url = format!("redis://weir:secret@127.0.0.1:{}", server.port());
-    Ok((server, url))
-}
-
-pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Findings> {
-    let (server, url) = single()?;
     let mut trial = on(ground, order, state.reason, vec![url])?;
     trial.load(0)?;
     let worker = trial.start_ready("answered", &[TIMEOUT])?;
@@ -160,7 +140,6 @@ pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Find
     trial.finish(order.times)
 }
 
-/// The script ran and its reply is lost.
 pub fn reply_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
     let proxy = Proxy::start(server.url().trim_start_matches("redis://"))?;
@@ -229,7 +208,6 @@ const WINDOW_MS: i64 = 8_000;
 const ONE_CAP: &str =
     "[segments.staff]\ncaps = [{ name = \"brief\", limit = 1, window = \"8s\", channel = \"stall\" }]";
 
-/// A step of a stall.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Begin,

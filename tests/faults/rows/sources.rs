@@ -1,18 +1,9 @@
 //! Where segments and policies come from: unreachable, broken, half written. Rows 21 and 22.
 
-use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
-use testkit::{
-    s3::{Bucket, Fault, S3},
-    worker::Worker,
-};
+use testkit::s3::{Bucket, Fault, S3};
 
-use super::{plain, under_load};
-use crate::{
-    ground::Ground,
-    support::{POLICY, http, http::metric},
-    trial::{Findings, Order, Trial},
-};
+use super::*;
+use crate::support::http;
 
 /// Waits until one more refresh of this source has failed; the version in force is the one before.
 fn refused(trial: &mut Trial, worker: usize, source: &str, version: &str, what: &str) -> Result<()> {

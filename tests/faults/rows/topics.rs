@@ -1,23 +1,11 @@
 //! Topics that are missing, denied, too small, compacted or truncated. Rows 9, 10, 11.
 
-use std::time::{Duration, Instant};
+use testkit::{kafka::Publisher, unique};
 
-use anyhow::{Result, ensure};
-use testkit::{
-    kafka::{Publisher, Record},
-    unique, wait_for,
-};
-
-use super::plain;
-use crate::{
-    ground::Ground,
-    support::{http::metric, workload},
-    trial::{Findings, Order, PARTITIONS, Trial},
-};
+use super::*;
 
 /// Settings of the topics of all scenes.
 const SIZES: (&str, &str) = ("max.message.bytes", "9000000");
-/// How long the log cleaner may take.
 const CLEANER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// After the worker ended with the error and the cause was removed, its successor continues.
@@ -44,7 +32,6 @@ pub fn output_missing(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(1)
 }
 
-/// An ACL revokes the right to write.
 pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "denied")?;
     let approved = trial.scene.topic("approved");
@@ -150,7 +137,7 @@ fn transactions(
         } else {
             publisher.commit()?;
             committed += 40;
-            trial.was_published(intents);
+            trial.published.extend(intents);
         }
     }
     Ok(committed)

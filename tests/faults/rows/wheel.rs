@@ -1,21 +1,7 @@
 //! Deferred intents while something breaks. Row 34. Workers and their Redis have a clock that the case moves; the brokers have the
 //! true one.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use anyhow::{Result, ensure};
-use testkit::{
-    clock::ProcessClock,
-    kafka::{Api, Fate, Moment, Trap},
-    redis::RedisServer,
-};
-
-use super::on;
-use crate::{
-    ground::Ground,
-    support::{http::metric, model::Sent},
-    trial::{Findings, Order, Trial, now_ms},
-};
+use super::*;
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
@@ -43,10 +29,6 @@ impl Lapse {
         Ok(Self { trial, clock, _redis: redis, ahead_ms: 0, steps: vec![(0, 0)], not_before: BTreeMap::new() })
     }
 
-    fn now_ms(&self) -> i64 {
-        now_ms() + self.ahead_ms
-    }
-
     fn advance(&mut self, by_ms: i64) -> Result<()> {
         self.ahead_ms += by_ms;
         self.steps.push((now_ms(), self.ahead_ms));
@@ -59,7 +41,7 @@ impl Lapse {
 
     /// Publishes so many intents; every fourth may be sent only between these times from now.
     fn publish(&mut self, count: usize, (from_ms, to_ms): (i64, i64)) -> Result<()> {
-        let now_ms = self.now_ms();
+        let now_ms = now_ms() + self.ahead_ms;
         let mut intents: Vec<Sent> = self.trial.stream().take(count).collect();
         for sent in intents.iter_mut().step_by(4) {
             sent.not_before_ms = Some(now_ms + self.trial.numbers.i64(from_ms..to_ms));
@@ -88,21 +70,16 @@ impl Lapse {
         Ok(())
     }
 
-    /// Each id was published once, so a duplicate is an intent that a release admitted and the release after a crash did not.
-    fn nothing_is_a_duplicate(&self) -> Result<()> {
-        for (id, decision) in self.trial.scene.every_decision() {
-            ensure!(decision.reason() != "duplicate", "{id} was admitted and then suppressed as a duplicate");
-        }
-        Ok(())
-    }
-
     /// Lets all that is deferred become due, waits until it is decided, and judges. What a clock released that was ahead is
     /// allowed to be early by as much.
     fn finish(mut self, times: usize, allowed_ms: i64) -> Result<Findings> {
         self.advance(FURTHEST_MS + MINUTE_MS)?;
         self.trial.all_decided()?;
         self.nothing_is_early(allowed_ms)?;
-        self.nothing_is_a_duplicate()?;
+        // Each id was published once, so a duplicate is an intent that a release admitted and the release after a crash did not.
+        for (id, decision) in self.trial.scene.every_decision() {
+            ensure!(decision.reason() != "duplicate", "{id} was admitted and then suppressed as a duplicate");
+        }
         let deferred = self.not_before.len();
         self.trial.note(format!("{deferred} intents were deferred"));
         self.trial.finish(times)
@@ -155,9 +132,7 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
         lapse.trial.live(successor, Duration::from_secs(8))?;
         lapse.trial.worker(zombie).thaw();
         lapse.trial.works_again(zombie)?;
-        for worker in [zombie, successor] {
-            lapse.trial.live(worker, Duration::ZERO)?;
-        }
+        [zombie, successor].into_iter().try_for_each(|worker| lapse.trial.live(worker, Duration::ZERO))?;
     }
     lapse.finish(order.times, 0)
 }
@@ -197,7 +172,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
 
         lapse.publish(400, (30 * MINUTE_MS, 31 * MINUTE_MS))?;
         lapse.trial.scene.wait_until_drained();
-        let decided = lapse.trial.published() - 100;
+        let decided = lapse.trial.published.len() - 100;
         own.set((lapse.ahead_ms + HOUR_MS) / 1000)?;
         lapse
             .trial

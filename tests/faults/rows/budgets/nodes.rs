@@ -1,23 +1,9 @@
 //! Budgets whose nodes lose everything, come back with an old snapshot, have a clock that is ahead, or carry out turns without an answer.
 
-use std::{ops::Range, time::Duration};
+use anyhow::bail;
 
-use anyhow::{Context, Result, bail, ensure};
-use testkit::{
-    clock::ProcessClock,
-    proxy::{Mode, Proxy},
-    redis::{RedisCluster, RedisServer},
-    worker::Worker,
-};
-use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
-
-use super::{BUDGETS, OFFERED, PREPAID_LIMIT, Prepaid, fullest, judged, spent, sum};
-use crate::{
-    ground::Ground,
-    rows::{lost::rebuild, on, plain, send},
-    support::{POLICY, http::metric, model::Sent},
-    trial::{Findings, Order, SHARDS, SHORT_SESSION, Trial},
-};
+use super::*;
+use crate::rows::lost::rebuild;
 
 /// A total for each campaign: for those of the load, and for one that is spent before it begins.
 const TOTALS: &str = r#"
@@ -37,7 +23,7 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "budget-all-lost")?;
     trial.scene.write_policy(&format!("{POLICY}{TOTALS}"));
     let worker = trial.start_ready("only", &SHORT_SESSION)?;
-    trial.publish(of_autumn(0..BEFORE))?;
+    trial.publish(sends_of("autumn", 0..BEFORE))?;
     // Not by what is written: the trial would remember the records that are deleted.
     trial.until_of(worker, "the first intents are approved", |worker| {
         metric(worker, "weir_budget_tokens_total", "outcome=\"spent\"") == Some(BEFORE as f64)
@@ -59,7 +45,7 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
         ensure!(said.contains(&command), "{command:?} is not in: {said}");
     }
     // More than is left; none of them is approved before the budget is open.
-    trial.publish(of_autumn(BEFORE..BEFORE + TOTAL_LIMIT))?;
+    trial.publish(sends_of("autumn", BEFORE..BEFORE + TOTAL_LIMIT))?;
     trial.live(worker, Duration::from_secs(3))?;
     let given = used_before.map(|(campaign, used)| format!("totals/{campaign}={used}"));
     let args: Vec<&str> = given.iter().flat_map(|given| ["--budget-used", given.as_str()]).collect();
@@ -74,11 +60,6 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     trial.note("exit 1 with the command for each of three budgets; none grants a token until it is run");
     trial.finish(1)
-}
-
-/// Sends of a campaign that the load does not have.
-fn of_autumn(numbers: Range<u64>) -> Vec<Sent> {
-    sends_of("autumn", numbers)
 }
 
 /// Sends of a campaign, each of a user of its own, whom the load does not have.
@@ -132,7 +113,7 @@ pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.comes_back()?;
     }
     trial.decided(3_000)?;
-    judged(trial, order.times, Prepaid::spent(limit))
+    judged(trial, order.times, all_of(limit))
 }
 
 /// Waits until nearly all of the total is granted.
@@ -155,16 +136,15 @@ pub(super) fn granted_of(trial: &Trial, cluster: &RedisCluster, budget: &BudgetI
 }
 
 /// A budget that is the same for all campaigns.
-fn id(name: &str) -> BudgetId {
+pub(super) fn id(name: &str) -> BudgetId {
     BudgetId { name: name.into(), campaign: None }
 }
 
 /// The node that counts a budget.
-fn node_of(cluster: &RedisCluster, budget: &BudgetId) -> Result<usize> {
+pub(super) fn node_of(cluster: &RedisCluster, budget: &BudgetId) -> Result<usize> {
     cluster.owner_of(slot_of_shard(budget.shard(SHARDS), SHARDS))
 }
 
-/// Whose clock is ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// That of the node that counts the budgets.
@@ -221,7 +201,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
     ensure!(most <= LONG_LIMIT, "{most} of {LONG_LIMIT} in ten minutes");
     ensure!(most * 100 >= LONG_LIMIT * 90, "{most} of {LONG_LIMIT} in ten minutes: the budget was hardly spent");
     trial.note(format!("the node grants nothing until its clock is right; in ten minutes {most} of {LONG_LIMIT}"));
-    judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
+    judged(trial, order.times, all_of(PREPAID_LIMIT))
 }
 
 /// Of what intents of their own users take.
@@ -244,16 +224,16 @@ pub fn unreplicated(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = on(ground, order, "budget-unreplicated", cluster.nodes())?;
     trial.scene.write_policy(&format!("{POLICY}{AUTUMN}"));
     let worker = trial.start_ready("only", &[("WEIR__REDIS__WAIT_REPLICAS", "1"), TIMEOUT])?;
-    trial.publish(of_autumn(0..3_000))?;
+    trial.publish(sends_of("autumn", 0..3_000))?;
     trial.scene.wait_until_drained();
     let replica = |primary| cluster.replicas_of(primary)?.first().copied().context("a primary has no replica");
     let replicas = cluster.primaries()?.into_iter().map(replica).collect::<Result<Vec<usize>>>()?;
     replicas.iter().for_each(|replica| cluster.freeze(*replica));
-    trial.publish(of_autumn(3_000..6_000))?;
+    trial.publish(sends_of("autumn", 3_000..6_000))?;
     trial.live(worker, FAULT)?;
     replicas.iter().for_each(|replica| cluster.thaw(*replica));
     let mark = trial.over()?;
-    trial.publish(of_autumn(6_000..8_000))?;
+    trial.publish(sends_of("autumn", 6_000..8_000))?;
     trial.back(&mark)?;
     trial.scene.wait_until_drained();
     let approved = spent(&trial)?.get("autumn").map_or(0, |spent| sum(spent));
@@ -281,5 +261,5 @@ pub fn replies_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     trial.comes_back()?;
     trial.decided(3_000)?;
-    judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
+    judged(trial, order.times, all_of(PREPAID_LIMIT))
 }

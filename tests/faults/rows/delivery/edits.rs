@@ -1,13 +1,6 @@
 //! Everything at once: workers killed over a blast while the policy is edited and the consumers restart.
 
-use anyhow::{Result, ensure};
-
-use super::{DELIVERS, ENOUGH, Paced, RATE};
-use crate::{
-    ground::Ground,
-    support::POLICY,
-    trial::{Findings, Order, SMALL},
-};
+use super::*;
 
 /// Of two workers one is killed, again and again, while more comes than delivery takes, at times all at once. Meanwhile the route waits,
 /// suppresses, is removed and waits again, and its consumers restart.

@@ -3,12 +3,11 @@
 use std::{
     sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread::Builder,
-    time::Duration,
 };
 
-use anyhow::{Result, ensure};
-use serde_json::json;
 use testkit::http;
+
+use super::*;
 
 /// How often it renews. weir removes it after three of these.
 const INTERVAL: Duration = Duration::from_secs(1);
