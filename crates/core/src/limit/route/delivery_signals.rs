@@ -96,7 +96,7 @@ impl DeliverySignals {
 mod tests {
     use super::*;
 
-    /// Turns of every half second until `to`, in seconds, with so many approved and failed each.
+    /// Turns of every half second, with so many approved and failed each.
     #[derive(Default)]
     struct World {
         signals: DeliverySignals,
