@@ -46,7 +46,7 @@ pub use weir_core::{
     ports::{Share, StoreError},
 };
 pub use weir_kafka::sink::COMMIT_WATCHDOG;
-pub use weir_redis::{KeyspaceSeed, NodeClocks, RedisActivityLog, RedisLedger, RedisOptions, RedisPermits};
+pub use weir_redis::{KeyspaceSeed, NodeClocks, RedisActivityLog, RedisLedger, RedisOptions};
 pub use weir_worker::lane::{ANSWERS_HOLD, LaneError};
 
 pub use super::{

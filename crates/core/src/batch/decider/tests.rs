@@ -133,17 +133,19 @@ fn with_outcomes(outcomes: Vec<Outcome>, counted_for_ms: Option<i64>) -> Answers
     Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![counted_for_ms] }
 }
 
-/// The answers to a claim of one budget that was granted as many tokens, by a ledger that has counted for a second.
-fn granted(claim: &Claim, tokens: u64) -> Answers {
+/// The answers to a claim of a budget that has so many tokens left, of a ledger that has no more.
+fn granted(claim: &Claim, left: u64) -> Answers {
     let (mut leases, passed) = (Leases::new(10, 1), claim.judged_at);
     assert_eq!(leases.claim(Ticket(0), claim, passed), Claimed::Pending);
-    let call = leases.due(passed).turns.remove(0).call;
-    let (granted, used, leased, free_in_ms) = (tokens, tokens, tokens, Some(0));
-    let answer = TakeAnswer { granted, used, leased, free_in_ms, counted_for_ms: 1_000, ..TakeAnswer::default() };
-    leases.answered(call, Ok(answer), passed, passed);
+    for granted in [left, 0] {
+        // What it has granted is asked for once more where it is far too little.
+        let Some(call) = leases.due(passed).turns.pop().map(|turn| turn.call) else { break };
+        let answer = TakeAnswer { granted, used: left, leased: left, counted_for_ms: 1_000, ..TakeAnswer::default() };
+        leases.answered(call, Ok(answer), passed, passed);
+    }
     match leases.claim(Ticket(0), claim, passed) {
         Claimed::Answered(answers) => answers,
-        Claimed::Pending => panic!("it has its tokens"),
+        Claimed::Pending => panic!("it is pending"),
     }
 }
 
@@ -164,8 +166,8 @@ fn approved(decided: &DecidedBatch<'_, impl Records>, intents: usize) -> Vec<boo
 /// Why and until when an intent of a user is deferred that this keeps back.
 fn to_defer(decider: &Decider, user: UserHash, suppressed: Suppressed<'_>, now: Time) -> Option<(DeferReason, Time)> {
     let (set, eval) = (decider.segments.get(), PolicyEval::new(decider.policy.get(), Arc::default(), now));
-    let grounds =
-        Grounds { decider, set: &set, eval: &eval, limits: &BatchLimits::default(), names: TakenNames::default(), now };
+    let (limits, names) = (BatchLimits::default(), TakenNames::default());
+    let grounds = Grounds { decider, set: &set, eval: &eval, limits: &limits, names, now };
     let action = decider.policy.get().pressure.as_ref().map(|rule| rule.action).unwrap_or_default();
     let denial = (GateReason::Limit(suppressed.reason(), action), suppressed.eligible_at);
     let fate = Fate::Suppressed(Denier::Gate(denial), None);
@@ -192,9 +194,8 @@ fn there_is_room_for_the_names_of_all_budgets() {
     let name = "\u{7}".repeat(256);
     let names: Vec<Arc<str>> = (0..255).map(|_| Arc::from(name.as_str())).collect();
     let plain = decider("").names_bytes();
-    let many: String =
-        (0..255).map(|n| format!("[[budgets]]\nname = \"{n:0256}\"\nlimit = 1\ntotal = true\n")).collect();
-    let with_budgets = decider(&many);
+    let budget = |n: usize| format!("[[budgets]]\nname = \"{n:0256}\"\nlimit = 1\ntotal = true\n");
+    let with_budgets = decider(&(0..255).map(budget).collect::<String>());
     let decision = Decision { budgets: &names, ..Decision::sample(Verdict::Approved(Counts::No)) };
     let written = decision_header::write(&decision, Counts::No, &intent(), None).len();
     assert!(written > decision_header::max_bytes(plain), "{written} bytes fit without room for budgets");

@@ -68,10 +68,9 @@ mod tests {
     fn each_further_deferral_of_what_is_unavailable_is_twice_as_long_up_to_a_quarter_of_an_hour() {
         let minutes = |before: Option<&Deferral>| unavailable_for_ms(before) / 60_000;
         assert_eq!(minutes(None), 1);
-        let series: Vec<i64> =
-            (1..6).map(|count| minutes(Some(&Deferral::sample(DeferReason::Unavailable, count)))).collect();
-        assert_eq!(series, [2, 4, 8, 15, 15]);
-        assert_eq!(minutes(Some(&Deferral::sample(DeferReason::Unavailable, u32::MAX))), 15);
+        for (count, expected) in [(1, 2), (2, 4), (3, 8), (4, 15), (5, 15), (u32::MAX, 15)] {
+            assert_eq!(minutes(Some(&Deferral::sample(DeferReason::Unavailable, count))), expected, "{count}");
+        }
         assert_eq!(minutes(Some(&Deferral::sample(DeferReason::QuietHours, 7))), 1, "for the first time");
     }
 }

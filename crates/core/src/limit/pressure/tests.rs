@@ -117,23 +117,3 @@ fn of_users_who_wait_for_the_task_no_more_are_kept_than_may_be_active_or_a_turn_
     assert_eq!([tell(5), tell(4)], [5, 0]);
     assert_eq!(told(), 4);
 }
-
-#[test]
-fn users_who_come_by_intents_that_the_rule_does_not_apply_to_are_told_as_such_once_a_window() {
-    let (pressure, inbox) = Pressure::new();
-    let state = PressureState::new(&rule(1_000));
-    let told_of = |number: u64, by, minute| {
-        pressure.note_in(&state, [(user(number), by)], Minute(minute));
-        inbox.try_iter().map(|told| told.exempt).sum::<u64>()
-    };
-    for (number, by, minute, expected) in [
-        (1, ActiveBy::ExemptIntent, 100, 1),
-        (1, ActiveBy::ExemptIntent, 105, 0),
-        (2, ActiveBy::Intent, 105, 0),
-        (2, ActiveBy::ExemptIntent, 106, 0),
-        (3, ActiveBy::Report, 106, 0),
-        (1, ActiveBy::ExemptIntent, 135, 1),
-    ] {
-        assert_eq!(told_of(number, by, minute), expected, "{number} by {by:?} in {minute}");
-    }
-}

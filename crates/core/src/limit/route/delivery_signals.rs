@@ -96,7 +96,8 @@ impl DeliverySignals {
 mod tests {
     use super::*;
 
-    /// Turns of every half second until `to`, in seconds, with so many approved and failed each.
+    /// Turns of every half second, with so many approved and failed each.
+    #[derive(Default)]
     struct World {
         signals: DeliverySignals,
         seen: Deliveries,
@@ -104,10 +105,6 @@ mod tests {
     }
 
     impl World {
-        fn new() -> Self {
-            Self { signals: DeliverySignals::default(), seen: Deliveries::default(), half_seconds: 0 }
-        }
-
         /// The least that was left.
         fn run(&mut self, seconds: u64, (approved, failed): (u64, u64), processing_ms: Option<u64>) -> u64 {
             let mut least = 1_000;
@@ -124,9 +121,9 @@ mod tests {
 
     #[test]
     fn a_growing_share_of_failed_deliveries_is_a_signal_until_it_ends_or_is_usual() {
-        let mut world = World::new();
+        let mut world = World::default();
         assert_eq!(world.run(300, (100, 40), None), 1_000, "it was so from the beginning");
-        let mut world = World::new();
+        let mut world = World::default();
         assert_eq!(world.run(300, (100, 4), None), 1_000, "few");
         assert_eq!(world.run(31, (100, 30), None), LEAVES);
         assert_eq!(world.run(31, (100, 4), None), LEAVES, "until the window ends");
@@ -140,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_service_that_takes_more_than_twice_as_long_is_a_signal() {
-        let mut world = World::new();
+        let mut world = World::default();
         assert_eq!(world.run(60, (100, 0), Some(100)), 1_000);
         assert_eq!(world.run(10, (0, 0), Some(190)), 1_000);
         assert_eq!(world.run(10, (0, 0), Some(260)), LEAVES);

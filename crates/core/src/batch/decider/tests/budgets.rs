@@ -1,4 +1,4 @@
-//! What budgets are to replays: they never deny one, and one that they have not counted pays.
+//! What replays pay: a budget that has not counted one is paid with its batch, or is owed.
 
 use super::*;
 use crate::history::decide::AdmitVerdict;
@@ -12,12 +12,6 @@ fn one() -> Rows {
 /// The answer to an intent that was admitted then.
 fn replayed(at: Time) -> Vec<Option<Answer>> {
     vec![Some(Answer { verdict: AdmitVerdict::Replayed, at, ahead: false })]
-}
-
-/// A batch by this policy that may have been read before.
-fn begun<'b>(policy: &str, records: &'b Rows, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Rows> {
-    let ground = Ground { read_before: ReadBefore::All, ..asking() };
-    decider(policy).begin(DecodedBatch { records, decoded }, ground)
 }
 
 #[test]
@@ -70,7 +64,9 @@ fn a_replay_that_took_no_token_owes_it_while_its_admission_counts() {
     ] {
         let budget = format!("[[budgets]]\nname = \"spring\"\nlimit = 5\n{span}\nbest_effort = true\n");
         let judge = || {
-            let (mut asked, heard) = funded(begun(&budget, &records, &decoded), with_outcomes(vec![outcome], None));
+            let ground = Ground { read_before: ReadBefore::All, ..asking() };
+            let gated = decider(&budget).begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
+            let (mut asked, heard) = funded(gated, with_outcomes(vec![outcome], None));
             asked.answer(replayed(now().plus(-ago_ms)));
             (asked.finish().1, heard)
         };
@@ -84,42 +80,4 @@ fn a_replay_that_took_no_token_owes_it_while_its_admission_counts() {
         let admitted_at_ms = i64::try_from(PASSED.as_millis()).unwrap() - ago_ms;
         assert!(owed.iter().all(|owed| owed.admitted_at_ms == admitted_at_ms), "{owed:?}");
     }
-}
-
-#[test]
-fn no_budget_denies_a_replay_whether_it_is_spent_or_unavailable_and_whether_it_has_counted_it() {
-    let records = one();
-    let decoded = decider("").decode(&records);
-    let cases = [("wait", Outcome::Denied(0)), ("suppress", Outcome::Denied(0)), ("suppress", Outcome::Unavailable(0))];
-    for (on_unavailable, outcome) in cases {
-        for counted_for_ms in [None, Some(0), Some(i64::MAX)] {
-            let policy = format!("{BUDGET}on_unavailable = \"{on_unavailable}\"\n");
-            let answers = with_outcomes(vec![outcome], counted_for_ms);
-            let (mut asked, _heard) = funded(begun(&policy, &records, &decoded), answers);
-            let before = now().plus(-60_000);
-            asked.answer(replayed(before));
-            assert!(!asked.fate(0).waits());
-            let (decided, _) = asked.finish();
-            let decision = decided.decision(0);
-            let found = (decision.verdict, decision.decided_at);
-            assert_eq!(found, (Verdict::Approved(Counts::Yes), before), "{on_unavailable} {outcome:?}");
-        }
-    }
-}
-
-#[test]
-fn what_a_bypass_exempts_from_being_recorded_is_looked_up_and_not_waited_for() {
-    let expired = r#"{"id":"1","user_id":"u","category":"receipt","expires_at":1}"#.to_owned();
-    let capped = r#"{"id":"2","user_id":"u","expires_at":1}"#.to_owned();
-    let records = Rows::of([expired, capped]);
-    let decoded = decider("").decode(&records);
-    let bypass = "[[bypass]]\ncategory = \"receipt\"\ncounts = false\n";
-    let mut asked = begun(bypass, &records, &decoded).ask(None);
-    let outcomes: Vec<UnavailableOutcome> = asked.lacking().map(|(_, outcome)| outcome).collect();
-    assert_eq!(outcomes, [UnavailableOutcome::GivenUp, UnavailableOutcome::Wait]);
-    assert!(!asked.gives_up(), "the second one has to be waited for");
-    asked.answer(vec![None, replayed(now())[0]]);
-    assert!(asked.gives_up());
-    asked.answer(vec![replayed(now())[0]; 2]);
-    assert_eq!(approved(&asked.finish().0, 2), [true, true], "an earlier policy had it recorded");
 }

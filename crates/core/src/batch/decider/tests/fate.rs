@@ -53,11 +53,10 @@ fn look_up(reason: GateReason, fallback: Option<Unavailable>) -> Disposition {
     Disposition::LookUp { request: REQUEST, denial: (reason, None), fallback }
 }
 
-/// The verdict, how it counts and how many milliseconds from the batch's clock it was judged, then who says yes of it, and last what it
-/// is without an answer. Each yes was a function of its own before it went by the fate: `is_approved` (whose users are active),
-/// `permits_of` (who uses a permit), `is_spent` and `is_recorded` (whose tokens are gone, of a batch that is decided or judged again),
-/// `owed` (who pays though it took nothing), `took` (who names its budgets), `waits` (who is deferred until the store answers),
-/// `waits_for_route`, and `is_denied` (who is offered what comes back).
+/// The verdict, how it counts and how many milliseconds from the batch's clock it was judged; then `is_approved` (its user is active),
+/// `permits_of` (it uses a permit), `is_spent` and `is_recorded` (its tokens are gone, of a batch that is decided or judged again), `owed`
+/// (it pays though it took nothing), `took` (it names its budgets), `waits` (it is deferred until the store answers), `waits_for_route`,
+/// and `is_denied` (it is offered what comes back); and last what it is without an answer.
 fn words(asked: AskedBatch<'_, Rows>) -> String {
     let (fate, without_answer) = (asked.fate(0), asked.lacking().next());
     let (decided, _) = asked.finish();
@@ -117,32 +116,28 @@ fn check(mode: Mode, rows: &[(Disposition, Says, &str)]) {
 #[test]
 fn what_the_store_is_not_asked_about_goes_by_the_gate() {
     let (undecided, bypass) = (Disposition::Undecided, |shadowed| Disposition::Bypass { shadowed });
-    check(
-        Enforce,
-        &[
-            // A dead letter has no permit, and a retry that has none is denied: this one is sent.
-            (undecided, Nothing, "approved No +0 permits_of took"),
-            (bypass(None), Nothing, "approved No +0 is_approved permits_of is_spent took"),
-            (denied(GateReason::Stopped), Nothing, "suppressed stopped +0"),
-            (denied(GateReason::Expired), Nothing, "suppressed expired +0"),
-            (denied(GateReason::TooEarly), Nothing, "suppressed too_early +0"),
-            (denied(GateReason::QuietHours), Nothing, "suppressed quiet_hours +0"),
-            (denied(PRESSURE), Nothing, "suppressed pressure +0 is_denied"),
-            (denied(CAPACITY), Nothing, "suppressed capacity +0 is_denied"),
-            (denied(GateReason::RouteFull(2)), Nothing, "suppressed capacity +0 waits_for_route is_denied"),
-            (denied(GateReason::Budget(0)), Nothing, "suppressed unavailable +0 is_denied"),
-            (denied(GateReason::BudgetUnavailable), Nothing, "suppressed unavailable +0 is_denied"),
-            (denied(GateReason::BudgetWaits), Nothing, "suppressed unavailable +0 waits is_denied"),
-        ],
-    );
-    check(
-        Shadow,
-        &[
-            (undecided, Nothing, "approved No +0 permits_of took"),
-            (bypass(None), Nothing, "approved No +0 is_approved permits_of is_spent took"),
-            (bypass(Some(QUIET)), Nothing, "shadow quiet_hours No +0 is_approved permits_of is_spent"),
-        ],
-    );
+    let rows = [
+        // A dead letter has no permit, and a retry that has none is denied: this one is sent.
+        (undecided, Nothing, "approved No +0 permits_of took"),
+        (bypass(None), Nothing, "approved No +0 is_approved permits_of is_spent took"),
+        (denied(GateReason::Stopped), Nothing, "suppressed stopped +0"),
+        (denied(GateReason::Expired), Nothing, "suppressed expired +0"),
+        (denied(GateReason::TooEarly), Nothing, "suppressed too_early +0"),
+        (denied(GateReason::QuietHours), Nothing, "suppressed quiet_hours +0"),
+        (denied(PRESSURE), Nothing, "suppressed pressure +0 is_denied"),
+        (denied(CAPACITY), Nothing, "suppressed capacity +0 is_denied"),
+        (denied(GateReason::RouteFull(2)), Nothing, "suppressed capacity +0 waits_for_route is_denied"),
+        (denied(GateReason::Budget(0)), Nothing, "suppressed unavailable +0 is_denied"),
+        (denied(GateReason::BudgetUnavailable), Nothing, "suppressed unavailable +0 is_denied"),
+        (denied(GateReason::BudgetWaits), Nothing, "suppressed unavailable +0 waits is_denied"),
+    ];
+    check(Enforce, &rows);
+    let rows = [
+        (undecided, Nothing, "approved No +0 permits_of took"),
+        (bypass(None), Nothing, "approved No +0 is_approved permits_of is_spent took"),
+        (bypass(Some(QUIET)), Nothing, "shadow quiet_hours No +0 is_approved permits_of is_spent"),
+    ];
+    check(Shadow, &rows);
 }
 
 #[test]
@@ -150,107 +145,88 @@ fn what_is_looked_up_is_approved_only_if_it_was_approved_before() {
     let expired = |fallback| look_up(GateReason::Expired, fallback);
     let full = |fallback| look_up(GateReason::RouteFull(2), fallback);
     let spent = |fallback| look_up(GateReason::Budget(0), fallback);
-    check(
-        Enforce,
-        &[
-            (expired(None), Nothing, "suppressed expired +0 GivenUp"),
-            (expired(Some(Wait)), Nothing, "suppressed expired +0 waits Wait"),
-            (expired(Some(Approve)), Nothing, "suppressed expired +0 Suppressed"),
-            (expired(Some(Suppress)), Nothing, "suppressed expired +0 Suppressed"),
-            // It is asked for so that nothing is recorded.
-            (expired(None), Unclear, "suppressed expired +0 GivenUp"),
-            (expired(Some(Wait)), Unclear, "suppressed expired +0 waits Wait"),
-            (expired(Some(Approve)), Unclear, "suppressed expired +0 Suppressed"),
-            (expired(Some(Wait)), ALLOWED, "suppressed expired +0"),
-            (expired(Some(Wait)), DUPLICATE, "suppressed expired +0"),
-            (expired(Some(Wait)), DENIED, "suppressed expired +0"),
-            (expired(Some(Wait)), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
-            (expired(None), UNCOUNTED, "approved Yes -800 is_approved permits_of owed took"),
-            (expired(Some(Suppress)), OWN, "approved Yes +0 is_approved permits_of took"),
-            (full(None), Nothing, "suppressed capacity +0 waits_for_route GivenUp"),
-            (full(Some(Wait)), Nothing, "suppressed capacity +0 waits waits_for_route Wait"),
-            (full(Some(Wait)), ALLOWED, "suppressed capacity +0 waits_for_route"),
-            (full(Some(Wait)), DUPLICATE, "suppressed capacity +0 waits_for_route"),
-            (full(Some(Wait)), DENIED, "suppressed capacity +0 waits_for_route is_denied"),
-            (full(Some(Wait)), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
-            (spent(Some(Suppress)), Nothing, "suppressed unavailable +0 Suppressed"),
-            (spent(Some(Suppress)), DUPLICATE, "suppressed unavailable +0"),
-            (spent(Some(Suppress)), DENIED, "suppressed unavailable +0 is_denied"),
-            (spent(Some(Suppress)), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
-            (look_up(PRESSURE, None), DENIED, "suppressed pressure +0 is_denied"),
-            (look_up(CAPACITY, None), DENIED, "suppressed capacity +0 is_denied"),
-        ],
-    );
+    let rows = [
+        (expired(None), Nothing, "suppressed expired +0 GivenUp"),
+        (expired(Some(Wait)), Nothing, "suppressed expired +0 waits Wait"),
+        (expired(Some(Approve)), Nothing, "suppressed expired +0 Suppressed"),
+        (expired(Some(Suppress)), Nothing, "suppressed expired +0 Suppressed"),
+        // It is asked for so that nothing is recorded.
+        (expired(None), Unclear, "suppressed expired +0 GivenUp"),
+        (expired(Some(Wait)), Unclear, "suppressed expired +0 waits Wait"),
+        (expired(Some(Approve)), Unclear, "suppressed expired +0 Suppressed"),
+        (expired(Some(Wait)), ALLOWED, "suppressed expired +0"),
+        (expired(Some(Wait)), DUPLICATE, "suppressed expired +0"),
+        (expired(Some(Wait)), DENIED, "suppressed expired +0"),
+        (expired(Some(Wait)), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
+        (expired(None), UNCOUNTED, "approved Yes -800 is_approved permits_of owed took"),
+        (expired(Some(Suppress)), OWN, "approved Yes +0 is_approved permits_of took"),
+        (full(None), Nothing, "suppressed capacity +0 waits_for_route GivenUp"),
+        (full(Some(Wait)), Nothing, "suppressed capacity +0 waits waits_for_route Wait"),
+        (full(Some(Wait)), ALLOWED, "suppressed capacity +0 waits_for_route"),
+        (full(Some(Wait)), DUPLICATE, "suppressed capacity +0 waits_for_route"),
+        (full(Some(Wait)), DENIED, "suppressed capacity +0 waits_for_route is_denied"),
+        (full(Some(Wait)), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
+        (spent(Some(Suppress)), Nothing, "suppressed unavailable +0 Suppressed"),
+        (spent(Some(Suppress)), DUPLICATE, "suppressed unavailable +0"),
+        (spent(Some(Suppress)), DENIED, "suppressed unavailable +0 is_denied"),
+        (spent(Some(Suppress)), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
+        (look_up(PRESSURE, None), DENIED, "suppressed pressure +0 is_denied"),
+        (look_up(CAPACITY, None), DENIED, "suppressed capacity +0 is_denied"),
+    ];
+    check(Enforce, &rows);
 }
 
 #[test]
 fn what_the_store_decides_goes_by_its_answer_or_by_the_policy_without_one() {
-    check(
-        Enforce,
-        &[
-            (caps(Wait), Nothing, "waits Wait"),
-            (caps(Wait), Unclear, "is_spent is_recorded waits Wait"),
-            (caps(Approve), Nothing, "approved Later +0 is_approved permits_of is_spent took Approved"),
-            (caps(Approve), Unclear, "approved Later +0 is_approved permits_of is_spent is_recorded took Approved"),
-            (caps(Suppress), Nothing, "suppressed unavailable +0 Suppressed"),
-            (caps(Suppress), Unclear, "suppressed unavailable +0 is_spent is_recorded Suppressed"),
-            (caps(Wait), ALLOWED, "approved Yes +1 is_approved permits_of is_spent is_recorded took"),
-            (caps(Approve), ALLOWED, "approved Yes +1 is_approved permits_of is_spent is_recorded took"),
-            (caps(Suppress), ALLOWED, "approved Yes +1 is_approved permits_of is_spent is_recorded took"),
-            (caps(Wait), DENIED, "suppressed cap +1 took"),
-            (caps(Approve), DENIED, "suppressed cap +1 took"),
-            (caps(Wait), DUPLICATE, "suppressed duplicate +1 took"),
-            (caps(Approve), DUPLICATE, "suppressed duplicate +1 took"),
-            (caps(Wait), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
-            (caps(Suppress), UNCOUNTED, "approved Yes -800 is_approved permits_of is_spent owed took"),
-            (caps(Wait), OWN, "approved Yes +0 is_approved permits_of is_spent is_recorded took"),
-        ],
-    );
+    let rows = [
+        (caps(Wait), Nothing, "waits Wait"),
+        (caps(Wait), Unclear, "is_spent is_recorded waits Wait"),
+        (caps(Approve), Nothing, "approved Later +0 is_approved permits_of is_spent took Approved"),
+        (caps(Approve), Unclear, "approved Later +0 is_approved permits_of is_spent is_recorded took Approved"),
+        (caps(Suppress), Nothing, "suppressed unavailable +0 Suppressed"),
+        (caps(Suppress), Unclear, "suppressed unavailable +0 is_spent is_recorded Suppressed"),
+        (caps(Wait), ALLOWED, "approved Yes +1 is_approved permits_of is_spent is_recorded took"),
+        (caps(Approve), ALLOWED, "approved Yes +1 is_approved permits_of is_spent is_recorded took"),
+        (caps(Suppress), ALLOWED, "approved Yes +1 is_approved permits_of is_spent is_recorded took"),
+        (caps(Wait), DENIED, "suppressed cap +1 took"),
+        (caps(Approve), DENIED, "suppressed cap +1 took"),
+        (caps(Wait), DUPLICATE, "suppressed duplicate +1 took"),
+        (caps(Approve), DUPLICATE, "suppressed duplicate +1 took"),
+        (caps(Wait), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
+        (caps(Suppress), UNCOUNTED, "approved Yes -800 is_approved permits_of is_spent owed took"),
+        (caps(Wait), OWN, "approved Yes +0 is_approved permits_of is_spent is_recorded took"),
+    ];
+    check(Enforce, &rows);
 }
 
 #[test]
 fn in_shadow_mode_all_that_is_decided_is_approved() {
-    check(
-        Shadow,
-        &[
-            // `is_spent` said yes of this one. Nobody asked: the batch is not decided while it waits.
-            (caps(Wait), Nothing, "waits Wait"),
-            (caps(Wait), Unclear, "is_spent is_recorded waits Wait"),
-            (caps(Approve), Nothing, "approved Later +0 is_approved permits_of is_spent took Approved"),
-            (caps(Approve), Unclear, "approved Later +0 is_approved permits_of is_spent is_recorded took Approved"),
-            (caps(Suppress), Nothing, "shadow unavailable Later +0 is_approved permits_of is_spent Approved"),
-            (
-                caps(Suppress),
-                Unclear,
-                "shadow unavailable Later +0 is_approved permits_of is_spent is_recorded Approved",
-            ),
-            (caps(Wait), ALLOWED, "approved Yes +1 is_approved permits_of is_spent is_recorded took"),
-            (caps(Wait), DENIED, "shadow cap Yes +1 is_approved permits_of is_spent is_recorded took"),
-            (caps(Wait), DUPLICATE, "shadow duplicate Yes +1 is_approved permits_of is_spent took"),
-            (caps(Wait), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
-            (caps(Wait), UNCOUNTED, "approved Yes -800 is_approved permits_of is_spent owed took"),
-            (caps(Wait), OWN, "approved Yes +0 is_approved permits_of is_spent is_recorded took"),
-            (quiet(Wait), Nothing, "waits Wait"),
-            (quiet(Approve), Nothing, "shadow quiet_hours Later +0 is_approved permits_of is_spent Approved"),
-            (
-                quiet(Approve),
-                Unclear,
-                "shadow quiet_hours Later +0 is_approved permits_of is_spent is_recorded Approved",
-            ),
-            (quiet(Suppress), Nothing, "shadow quiet_hours Later +0 is_approved permits_of is_spent Approved"),
-            (
-                quiet(Suppress),
-                Unclear,
-                "shadow quiet_hours Later +0 is_approved permits_of is_spent is_recorded Approved",
-            ),
-            (quiet(Wait), ALLOWED, "shadow quiet_hours Yes +1 is_approved permits_of is_spent is_recorded"),
-            (quiet(Wait), DENIED, "shadow quiet_hours Yes +1 is_approved permits_of is_spent is_recorded"),
-            (quiet(Wait), DUPLICATE, "shadow quiet_hours Yes +1 is_approved permits_of is_spent"),
-            (quiet(Wait), COUNTED, "shadow quiet_hours Yes -500 is_approved permits_of owed"),
-            (quiet(Wait), UNCOUNTED, "shadow quiet_hours Yes -800 is_approved permits_of is_spent owed"),
-            (quiet(Wait), OWN, "shadow quiet_hours Yes +0 is_approved permits_of is_spent is_recorded"),
-        ],
-    );
+    let rows = [
+        (caps(Wait), Nothing, "waits Wait"),
+        (caps(Wait), Unclear, "is_spent is_recorded waits Wait"),
+        (caps(Approve), Nothing, "approved Later +0 is_approved permits_of is_spent took Approved"),
+        (caps(Approve), Unclear, "approved Later +0 is_approved permits_of is_spent is_recorded took Approved"),
+        (caps(Suppress), Nothing, "shadow unavailable Later +0 is_approved permits_of is_spent Approved"),
+        (caps(Suppress), Unclear, "shadow unavailable Later +0 is_approved permits_of is_spent is_recorded Approved"),
+        (caps(Wait), ALLOWED, "approved Yes +1 is_approved permits_of is_spent is_recorded took"),
+        (caps(Wait), DENIED, "shadow cap Yes +1 is_approved permits_of is_spent is_recorded took"),
+        (caps(Wait), DUPLICATE, "shadow duplicate Yes +1 is_approved permits_of is_spent took"),
+        (caps(Wait), COUNTED, "approved Yes -500 is_approved permits_of owed took"),
+        (caps(Wait), UNCOUNTED, "approved Yes -800 is_approved permits_of is_spent owed took"),
+        (caps(Wait), OWN, "approved Yes +0 is_approved permits_of is_spent is_recorded took"),
+        (quiet(Wait), Nothing, "waits Wait"),
+        (quiet(Approve), Nothing, "shadow quiet_hours Later +0 is_approved permits_of is_spent Approved"),
+        (quiet(Approve), Unclear, "shadow quiet_hours Later +0 is_approved permits_of is_spent is_recorded Approved"),
+        (quiet(Suppress), Nothing, "shadow quiet_hours Later +0 is_approved permits_of is_spent Approved"),
+        (quiet(Suppress), Unclear, "shadow quiet_hours Later +0 is_approved permits_of is_spent is_recorded Approved"),
+        (quiet(Wait), ALLOWED, "shadow quiet_hours Yes +1 is_approved permits_of is_spent is_recorded"),
+        (quiet(Wait), DENIED, "shadow quiet_hours Yes +1 is_approved permits_of is_spent is_recorded"),
+        (quiet(Wait), DUPLICATE, "shadow quiet_hours Yes +1 is_approved permits_of is_spent"),
+        (quiet(Wait), COUNTED, "shadow quiet_hours Yes -500 is_approved permits_of owed"),
+        (quiet(Wait), UNCOUNTED, "shadow quiet_hours Yes -800 is_approved permits_of is_spent owed"),
+        (quiet(Wait), OWN, "shadow quiet_hours Yes +0 is_approved permits_of is_spent is_recorded"),
+    ];
+    check(Shadow, &rows);
 }
 
 #[test]

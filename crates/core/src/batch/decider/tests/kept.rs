@@ -24,20 +24,9 @@ fn one() -> Rows {
     Rows::of([r#"{"id":"1","user_id":"u","channel":"push"}"#.to_owned()])
 }
 
-fn first<'b>(records: &'b Rows, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Rows> {
-    gated_at(now().plus(FIRST_MS), (records, decoded), KeptTokens::default())
-}
-
-fn gated<'b>(records: &'b Rows, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Rows> {
-    gated_at(now(), (records, decoded), kept)
-}
-
-fn gated_at<'b>(
-    now: Time,
-    (records, decoded): (&'b Rows, &'b [Decoded<'b>]),
-    kept: KeptTokens,
-) -> GatedBatch<'b, Rows> {
-    let ground = Ground { times: Times::One(now), read_before: ReadBefore::All, ..asking() };
+/// The batch, judged so many milliseconds from the clock of the last round.
+fn judged<'b>(ms: i64, records: &'b Rows, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Rows> {
+    let ground = Ground { times: Times::One(now().plus(ms)), read_before: ReadBefore::All, ..asking() };
     decider(POLICY).begin(DecodedBatch { records, decoded }, ground).keeping(kept)
 }
 
@@ -64,16 +53,14 @@ fn back(
 ) -> [u64; 2] {
     let records = one();
     let decoded = decider(POLICY).decode(&records);
-    let (mut asked, first) = with_tokens(first(&records, &decoded));
+    let (mut asked, first) = with_tokens(judged(FIRST_MS, &records, &decoded, KeptTokens::default()));
     ask_in_vain(&mut asked);
     let kept = asked.give_up().tokens;
     assert_eq!(first.back(), 0, "it may be recorded");
-    let (asked, second) = funds(gated(&records, &decoded, kept));
+    let (asked, second) = funds(judged(0, &records, &decoded, kept));
     then(asked);
     [first.back(), second.back()]
 }
-
-fn is_interrupted(_: AskedBatch<'_, Rows>) {}
 
 /// The store answers this, at a time so many milliseconds from the batch's clock, and the batch is committed.
 fn answered(verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Rows>) {
@@ -106,26 +93,6 @@ fn once_the_store_answers_an_intent_has_paid_once_if_it_is_approved_and_nothing_
 }
 
 #[test]
-fn an_intent_has_paid_once_whichever_round_has_recorded_it() {
-    let records = one();
-    let decoded = decider(POLICY).decode(&records);
-    for (admitted_ms, paid) in [(FIRST_MS - 1, 0), (FIRST_MS, 1), (FIRST_MS / 2, 1)] {
-        let (mut kept, mut heard) = (KeptTokens::default(), Vec::new());
-        for ms in [FIRST_MS, FIRST_MS / 2] {
-            let (mut asked, of_round) = with_tokens(gated_at(now().plus(ms), (&records, &decoded), kept));
-            ask_in_vain(&mut asked);
-            kept = asked.give_up().tokens;
-            heard.push(of_round);
-        }
-        let (asked, of_last) = with_tokens(gated(&records, &decoded, kept));
-        answered(AdmitVerdict::Replayed, admitted_ms)(asked);
-        heard.push(of_last);
-        let back: u64 = heard.iter().map(Heard::back).sum();
-        assert_eq!(3 - back, paid, "admitted {admitted_ms} ms from now");
-    }
-}
-
-#[test]
 fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
     let asks_again = |mut asked: AskedBatch<'_, Rows>| {
         ask_in_vain(&mut asked);
@@ -135,6 +102,7 @@ fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
     assert_eq!(back(without_tokens, asks_again), [0, 0], "it has no other");
     let is_not_asked = |asked: AskedBatch<'_, Rows>| drop(asked.give_up());
     assert_eq!(back(with_tokens, is_not_asked), [1, 0], "it may be recorded all the same");
+    let is_interrupted = |_: AskedBatch<'_, Rows>| {};
     assert_eq!(back(with_tokens, is_interrupted), [1, 0], "the same");
     assert_eq!(back(without_tokens, is_interrupted), [0, 0], "the same");
     let is_suppressed = |asked: AskedBatch<'_, Rows>| asked.finish().1.committed();
@@ -170,35 +138,14 @@ fn a_batch_is_judged_again_where_an_intent_is_denied_tokens_that_the_batch_gives
     assert_eq!(back(without_tokens, is_silent), [0, 0]);
 }
 
-/// Of two intents the first one has its tokens.
-fn with_tokens_for_one(gated: GatedBatch<'_, Rows>) -> (AskedBatch<'_, Rows>, Heard) {
-    let mut answers = granted(gated.claim().unwrap(), 2);
-    answers.outcomes[1] = Outcome::Denied(0);
-    funded(gated, answers)
-}
-
-#[test]
-fn tokens_that_a_batch_gives_back_are_for_any_of_its_intents() {
-    let intent = |id: u8| format!(r#"{{"id":"{id}","user_id":"u{id}","channel":"push"}}"#);
-    let records = Rows::of([intent(1), intent(2)]);
-    let decoded = decider(POLICY).decode(&records);
-    let (mut asked, _first) = with_tokens_for_one(first(&records, &decoded));
-    ask_in_vain(&mut asked);
-    assert!(!asked.lacks_kept_tokens(), "nothing was kept before");
-    let (mut asked, _second) = with_tokens_for_one(gated(&records, &decoded, asked.give_up().tokens));
-    let answer = |verdict| Some(Answer { verdict, at: now(), ahead: false });
-    asked.answer(vec![answer(AdmitVerdict::Allowed), answer(DENIED)]);
-    assert!(asked.lacks_kept_tokens(), "one set too many is kept for the first");
-}
-
 #[test]
 fn tokens_are_kept_while_a_budget_is_waited_for() {
     let records = one();
     let decoded = decider(POLICY).decode(&records);
-    let (mut asked, first) = with_tokens(first(&records, &decoded));
+    let (mut asked, first) = with_tokens(judged(FIRST_MS, &records, &decoded, KeptTokens::default()));
     ask_in_vain(&mut asked);
-    let waits = gated(&records, &decoded, asked.give_up().tokens);
-    let (mut asked, second) = with_tokens(gated(&records, &decoded, waits.give_up().tokens));
+    let waits = judged(0, &records, &decoded, asked.give_up().tokens);
+    let (mut asked, second) = with_tokens(judged(0, &records, &decoded, waits.give_up().tokens));
     asked.answer(vec![Some(Answer { verdict: AdmitVerdict::Allowed, at: now(), ahead: false })]);
     asked.finish().1.committed();
     assert_eq!([first.back(), second.back()], [1, 0]);
@@ -209,14 +156,14 @@ fn an_intent_whose_tokens_are_kept_owes_others_only_if_its_budget_is_counted_aga
     let records = one();
     let decoded = decider(POLICY).decode(&records);
     for (is_counted_again, why) in [(false, "its own are counted"), (true, "its own are counted no more")] {
-        let first = first(&records, &decoded);
+        let first = judged(FIRST_MS, &records, &decoded, KeptTokens::default());
         let budget = first.claim().unwrap().budgets[0].clone();
         let (mut book, number) = (TokenBook::default(), TurnNumber { run: 1, number: 1 });
         let takes = TakeTurn { need: 1, want: 1, ..TakeTurn::look(&budget, 1) };
         assert_eq!(book.turn("weir-0", number, &takes, now().plus(-100)).unwrap().granted, 1);
         let (mut asked, _first) = with_tokens(first);
         ask_in_vain(&mut asked);
-        let (mut asked, heard) = without_tokens(gated(&records, &decoded, asked.give_up().tokens));
+        let (mut asked, heard) = without_tokens(judged(0, &records, &decoded, asked.give_up().tokens));
         asked.answer(vec![Some(Answer { verdict: AdmitVerdict::Replayed, at: now().plus(-1), ahead: false })]);
         asked.finish().1.committed();
         if is_counted_again {

@@ -1,7 +1,7 @@
 //! What limits gave to intents that a cap denies goes to others of the same batch.
 
+use super::pressure::{RULE, World};
 use super::*;
-use crate::limit::{pressure::PressureState, route::routes::Pool};
 
 const INTENTS: u64 = 4_000;
 const USERS: u64 = 2_100;
@@ -34,34 +34,14 @@ fn decide<'b>(mut asked: AskedBatch<'b, Rows>) -> (DecidedBatch<'b, Rows>, Settl
     (decided, settlement, approved)
 }
 
-/// The answers to a claim of a budget that has so many tokens left, of a ledger that has no more.
-fn answers(claim: &Claim, left: u64) -> Answers {
-    let mut leases = Leases::new(10, 1);
-    assert_eq!(leases.claim(Ticket(0), claim, PASSED), Claimed::Pending);
-    for granted in [left, 0] {
-        // What it has granted is asked for once more where it is far too little.
-        let Some(call) = leases.due(PASSED).turns.pop().map(|turn| turn.call) else { break };
-        let answer = TakeAnswer { granted, used: left, leased: left, counted_for_ms: 1_000, ..TakeAnswer::default() };
-        leases.answered(call, Ok(answer), PASSED, PASSED);
-    }
-    match leases.claim(Ticket(0), claim, PASSED) {
-        Claimed::Answered(answers) => answers,
-        Claimed::Pending => panic!("it is pending"),
-    }
-}
-
 fn budget(selection: &str) -> String {
     format!("[[budgets]]\nname = \"spring\"\nlimit = {MOST}\ntotal = true\nbest_effort = true\n{selection}")
 }
 
 /// The batch by a decider whose budget has [`MOST`] tokens left.
-fn funded_batch<'b>(
-    decider: &Decider,
-    (records, decoded): (&'b Rows, &'b [Decoded<'b>]),
-    read_before: ReadBefore,
-) -> (AskedBatch<'b, Rows>, Heard) {
-    let gated = decider.begin(DecodedBatch { records, decoded }, Ground { read_before, ..asking() });
-    let answers = answers(gated.claim().unwrap(), MOST);
+fn funded_batch<'b>(decider: &Decider, records: &'b Rows, decoded: &'b [Decoded<'b>]) -> (AskedBatch<'b, Rows>, Heard) {
+    let gated = decider.begin(DecodedBatch { records, decoded }, asking());
+    let answers = granted(gated.claim().unwrap(), MOST);
     funded(gated, answers)
 }
 
@@ -76,7 +56,7 @@ fn send(decider: &Decider, store: &EmbeddedStore, records: Rows) {
 fn tokens_that_come_back_in_a_batch_are_spent_in_it() {
     let (decider, records) = (capped(&budget("")), intents());
     let decoded = decider.decode(&records);
-    let (asked, heard) = funded_batch(&decider, (&records, &decoded), ReadBefore::none());
+    let (asked, heard) = funded_batch(&decider, &records, &decoded);
     let (mut decided, settlement, approved) = decide(asked);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
     // Each token is spent once or goes back, whatever becomes of the commit: all is recorded.
@@ -85,15 +65,6 @@ fn tokens_that_come_back_in_a_batch_are_spent_in_it() {
     let (_, tally) = decided.outputs(&|_| None);
     let [(_, [spent, returned, _])] = &tally.budget_tokens[..] else { panic!("{:?}", tally.budget_tokens) };
     assert_eq!((*spent, *returned), (approved, MOST - approved));
-}
-
-#[test]
-fn what_a_spent_budget_denied_and_the_store_was_asked_for_gets_tokens_too() {
-    let (decider, records) = (capped(&budget("")), intents());
-    let decoded = decider.decode(&records);
-    // The store is asked for what the budget denies, too: it was read before.
-    let (_, _, approved) = decide(funded_batch(&decider, (&records, &decoded), ReadBefore::All).0);
-    assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
 }
 
 #[test]
@@ -109,7 +80,7 @@ fn what_gets_tokens_late_is_judged_by_its_own_caps() {
     let decoded = decider.decode(&records);
     let ground = Ground { read_before: ReadBefore::All, ..asking() };
     let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
-    let answers = answers(gated.claim().unwrap(), 2);
+    let answers = granted(gated.claim().unwrap(), 2);
     let (mut asked, _heard) = funded(gated, answers);
     ask(&store, &mut asked, now());
     for _ in 0..2 {
@@ -124,7 +95,7 @@ fn what_gets_tokens_late_is_judged_by_its_own_caps() {
 fn a_batch_that_only_asks_puts_all_its_tokens_back_at_once() {
     let (decider, records) = (capped(&budget("")), intents());
     let decoded = decider.decode(&records);
-    let (mut asked, heard) = funded_batch(&decider, (&records, &decoded), ReadBefore::none());
+    let (mut asked, heard) = funded_batch(&decider, &records, &decoded);
     asked.put_back();
     assert_eq!(heard.back(), MOST);
     ask(&store(), &mut asked, now());
@@ -140,46 +111,20 @@ fn no_intent_takes_from_a_budget_that_nobody_has_asked() {
     assert!((0..decoded.len()).all(|record| asked.fate(record).waits()));
 }
 
-#[test]
-fn permits_that_come_back_in_a_batch_are_used_in_it() {
-    let (routes, records) = (Routes::new(), intents());
-    let state = routes.state("push");
-    state.grant(MOST, 0, PASSED + Duration::from_secs(3));
-    let decider = Decider { held: routed(routes), ..capped(ROUTE) };
-    let decoded = decider.decode(&records);
-    let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let asked = decider.begin(batch, Ground { passed: PASSED, ..Ground::at(now()) }).ask(None);
-    let (_, settlement, approved) = decide(asked);
-    assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
-    assert_eq!(settlement.permits(), approved);
-    assert_eq!(state.left(Pool::General, PASSED), MOST - approved);
-}
-
 /// What is sent to a user on a channel.
 fn to(user: &str, channel: &str, id: usize) -> String {
     format!(r#"{{"id":"{id}{channel}","user_id":"{user}","channel":"{channel}"}}"#)
 }
 
-/// A decider with so many places for users who are not active, and a store in which some have had their one.
-fn pressed(places: u64, had: &[&str]) -> (Decider, Arc<PressureState>, EmbeddedStore) {
-    pressed_and("", places, had)
-}
-
-/// The same with more of a policy.
-fn pressed_and(more: &str, places: u64, had: &[&str]) -> (Decider, Arc<PressureState>, EmbeddedStore) {
-    let decider = capped(&format!("[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n{more}"));
-    let (pressure, _) = Pressure::new();
-    let state = Arc::new(PressureState::new(decider.policy.get().pressure.as_ref().unwrap()));
-    state.places.add(places);
-    pressure.replace(Some(Arc::clone(&state)));
-    let (decider, store) = (Decider { held: pressed_by(&pressure), ..decider }, store());
-    let had = Rows::of(had.iter().enumerate().map(|(id, user)| to(user, "sms", id)));
-    send(&decider, &store, had);
-    (decider, state, store)
+/// A world with so many places for users who are not active, in which some have had their one.
+fn pressed(places: u64, had: &[&str]) -> World {
+    let world = World::of(capped(RULE), places);
+    send(&world.decider, &world.store, Rows::of(had.iter().enumerate().map(|(id, user)| to(user, "sms", id))));
+    world
 }
 
 /// Which of these are approved of a batch of pushes, which is offered once what came back.
-fn approved_pushes((decider, store): (&Decider, &EmbeddedStore), users: &[&str]) -> Vec<usize> {
+fn approved_pushes(World { decider, store, .. }: &World, users: &[&str]) -> Vec<usize> {
     let records = Rows::of(users.iter().enumerate().map(|(id, user)| to(user, "push", id)));
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
@@ -198,17 +143,17 @@ fn approved_pushes((decider, store): (&Decider, &EmbeddedStore), users: &[&str])
 fn places_that_come_back_in_a_batch_are_taken_in_it() {
     let users: Vec<String> = (0..20).map(|number| format!("u{number}")).collect();
     let users: Vec<&str> = users.iter().map(String::as_str).collect();
-    let (decider, state, store) = pressed(10, &users[..8]);
-    assert_eq!(approved_pushes((&decider, &store), &users), (8..18).collect::<Vec<_>>());
-    assert_eq!((state.places.left(), state.places.held()), (0, 0));
+    let world = pressed(10, &users[..8]);
+    assert_eq!(approved_pushes(&world, &users), (8..18).collect::<Vec<_>>());
+    assert_eq!((world.state.places.left(), world.state.places.held()), (0, 0));
 }
 
 #[test]
 fn a_user_who_gets_a_place_that_came_back_needs_one_for_all_intents() {
-    let (decider, state, store) = pressed(1, &["o"]);
+    let world = pressed(1, &["o"]);
     // The place of the first goes to the second, whose other one a cap denies: no place is left for the third.
-    assert_eq!(approved_pushes((&decider, &store), &["o", "u", "u", "o", "v"]), [1]);
-    assert_eq!((state.places.left(), state.places.held()), (0, 0));
+    assert_eq!(approved_pushes(&world, &["o", "u", "u", "o", "v"]), [1]);
+    assert_eq!((world.state.places.left(), world.state.places.held()), (0, 0));
 }
 
 #[test]
@@ -261,7 +206,7 @@ fn what_comes_back_is_offered_where_it_is_a_hundredth_of_what_was_given_or_more(
         let records = Rows::of(users.enumerate().map(|(id, user)| to(&user.to_string(), "push", id)));
         let decoded = decider.decode(&records);
         let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
-        let answers = answers(gated.claim().unwrap(), given as u64);
+        let answers = granted(gated.claim().unwrap(), given as u64);
         let (mut asked, heard) = funded(gated, answers);
         ask(&store(), &mut asked, now());
         assert_eq!(asked.offer(), is_offered, "one of {given}");

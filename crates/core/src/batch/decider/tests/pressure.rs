@@ -9,7 +9,7 @@ use crate::{
     policy::Action,
 };
 
-const RULE: &str = "[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n";
+pub(super) const RULE: &str = "[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n";
 
 /// Intents by user and channel; their ids are their places.
 fn batch(intents: &[(&str, &str)]) -> Rows {
@@ -20,12 +20,12 @@ fn batch(intents: &[(&str, &str)]) -> Rows {
 }
 
 /// A decider with pressure, and a store.
-struct World {
-    decider: Decider,
+pub(super) struct World {
+    pub(super) decider: Decider,
     pressure: Arc<Pressure>,
-    state: Arc<PressureState>,
+    pub(super) state: Arc<PressureState>,
     inbox: std::sync::mpsc::Receiver<ActiveTold>,
-    store: EmbeddedStore,
+    pub(super) store: EmbeddedStore,
     now: Time,
 }
 
@@ -35,7 +35,7 @@ impl World {
         Self::of(decider(policy), places)
     }
 
-    fn of(decider: Decider, places: u64) -> Self {
+    pub(super) fn of(decider: Decider, places: u64) -> Self {
         let (pressure, inbox) = Pressure::new();
         let state = Arc::new(PressureState::new(decider.policy.get().pressure.as_ref().unwrap()));
         state.places.add(places);
@@ -119,34 +119,6 @@ fn a_user_twice_in_a_batch_asks_for_one_place_and_takes_one() {
 }
 
 #[test]
-fn nobody_new_comes_in_while_it_throttles() {
-    let world = World::new(RULE, 1_000);
-    for number in 0..1_020 {
-        let minute = Minute::from(world.now);
-        world.pressure.note([hash(&format!("reported-{number}"))], minute, minute);
-    }
-    world.state.look();
-    assert_eq!(world.decide(&batch(&[("a", "push"), ("reported-7", "push")])), ["pressure", "approved"]);
-    assert_eq!(world.places(), (1_000, 1_000));
-}
-
-#[test]
-fn a_place_that_nobody_came_in_by_goes_back() {
-    let capped = |limit: u32| {
-        let caps = format!("[{{ name = \"cap\", limit = {limit}, window = \"1h\" }}]");
-        let text = format!("version = \"1\"\ndefault = {{ caps = {caps} }}\n{RULE}");
-        World::of(Decider::of(Policy::of(&text)), 2)
-    };
-    let asked = batch(&[("a", "push"), ("a", "push"), ("b", "push")]);
-    let never = capped(0);
-    assert_eq!(never.decide(&asked), ["cap", "cap", "cap"]);
-    assert_eq!((never.places(), never.is_active("a"), never.told()), ((2, 2), false, 0));
-    let once = capped(1);
-    assert_eq!(once.decide(&asked), ["approved", "cap", "approved"]);
-    assert_eq!((once.places(), once.told()), ((0, 0), 2), "both have come in");
-}
-
-#[test]
 fn places_go_back_where_a_batch_is_given_up() {
     let world = World::new(RULE, 2);
     let given_up = batch(&[("a", "push"), ("b", "push"), ("c", "push")]);
@@ -210,17 +182,12 @@ fn another_channel_makes_users_active_and_is_never_denied() {
     let stopped = World::new(&format!("[[stop]]\ncampaign = \"spring\"\n{RULE}"), 0);
     let email = r#"{"id":"1","user_id":"a","channel":"email","campaign":"spring"}"#.to_owned();
     let [push] = &batch(&[("a", "push")]).0[..] else { panic!("one intent") };
-    assert_eq!(
-        stopped.decide(&Rows::of([email, push.value.clone()])),
-        ["stopped", "pressure"],
-        "it makes nobody active"
-    );
+    let found = stopped.decide(&Rows::of([email, push.value.clone()]));
+    assert_eq!(found, ["stopped", "pressure"], "it makes nobody active");
     // What is never capped is under pressure, too, and makes users active where it is approved.
     let bypass = World::new(&format!("[[bypass]]\nchannel = [\"push\", \"sms\"]\ncounts = false\n{RULE}"), 0);
-    assert_eq!(
-        bypass.decide(&batch(&[("a", "push"), ("b", "sms"), ("b", "push")])),
-        ["pressure", "approved", "approved"]
-    );
+    let found = bypass.decide(&batch(&[("a", "push"), ("b", "sms"), ("b", "push")]));
+    assert_eq!(found, ["pressure", "approved", "approved"]);
     assert_eq!(bypass.decide(&batch(&[("b", "push")])), ["approved"]);
 }
 
@@ -253,8 +220,8 @@ fn users_who_are_active_stay_so_and_count_as_before_where_the_policy_applies_to_
 fn nothing_is_held_back_in_shadow_mode_and_what_would_be_is_reported() {
     let decider = decider(RULE);
     let policy = Policy { mode: crate::policy::Mode::Shadow, ..(*decider.policy.get()).clone() };
-    let shadow =
-        |places| World::of(Decider { policy: Current::new(Arc::new(policy.clone())), ..decider.clone() }, places);
+    let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider };
+    let shadow = |places| World::of(decider.clone(), places);
     let (full, open) = (shadow(0), shadow(1));
     assert_eq!(full.decide(&batch(&[("a", "push"), ("b", "email")])), ["shadow", "approved"]);
     assert!(full.is_active("a") && full.is_active("b"));
@@ -323,21 +290,17 @@ fn without_a_state_in_force_or_a_rule_everybody_passes() {
 fn deferred_users_come_back_a_minute_later_or_more_spread_over_the_window() {
     let due_of = |policy: &str, user: &str| {
         let world = World::new(policy, 0);
-        let suppressed =
-            Suppressed { cause: Cause::Plain(SuppressReason::Pressure), eligible_at: Some(world.now.plus(60_000)) };
-        let due = to_defer(&world.decider, UserHash::of(user), suppressed, world.now);
-        due.map(|(why, due)| {
-            assert_eq!(why, DeferReason::Pressure);
-            (due.millis() - world.now.millis()) / 60_000
-        })
+        let (cause, eligible_at) = (Cause::Plain(SuppressReason::Pressure), Some(world.now.plus(60_000)));
+        let suppressed = Suppressed { cause, eligible_at };
+        let (why, due) = to_defer(&world.decider, UserHash::of(user), suppressed, world.now)?;
+        assert_eq!(why, DeferReason::Pressure);
+        Some((due.millis() - world.now.millis()) / 60_000)
     };
     let users: Vec<String> = (0..500).map(|number| format!("user-{number}")).collect();
     let defers = format!("{RULE}action = \"defer\"\n");
     let mut minutes: Vec<i64> = users.iter().map(|user| due_of(&defers, user).unwrap()).collect();
-    assert_eq!(due_of(&defers, &users[3]), Some(minutes[3]), "a user always has the same");
     minutes.sort_unstable();
     assert!((1..=3).contains(&minutes[0]) && (29..=31).contains(&minutes[499]), "{} {}", minutes[0], minutes[499]);
-    assert!((14..=18).contains(&minutes[250]), "half of them by the half of the window: {}", minutes[250]);
     assert_eq!(due_of(RULE, "a"), None, "it suppresses");
     let bounded = format!("{defers}[defer]\nmax = \"10m\"\n");
     let due: Vec<Option<i64>> = users.iter().map(|user| due_of(&bounded, user)).collect();

@@ -19,9 +19,7 @@ const PUSH: &str = r#"{"id":"2","user_id":"u","channel":"push"}"#;
 /// Six intents with their tokens.
 fn batch() -> Rows {
     let all = [(0, 10, RECEIPT), (0, 11, PUSH), (0, 12, PUSH), (1, 20, PUSH), (1, 21, RECEIPT), (1, 22, PUSH)];
-    let row =
-        |(partition, offset, value): (_, _, &str)| Row { partition, offset, value: value.into(), ..Row::default() };
-    Rows(all.map(row).into())
+    Rows(all.map(|(partition, offset, value)| Row { partition, offset, value: value.into(), ..Row::default() }).into())
 }
 
 /// Of the pushes, the first is recorded, the second was not asked for, the third was, in vain, and the last is a duplicate.
@@ -71,19 +69,6 @@ fn a_batch_that_is_dropped_gives_back_all_but_what_is_recorded_or_may_be() {
         drop(asked.give_up());
     };
     assert_eq!(back(answered), 4, "all but the first push and the third");
-}
-
-#[test]
-fn an_answer_that_nobody_takes_gives_back_all_that_was_granted() {
-    let (decider, records) = (decider(POLICY), batch());
-    let decoded = decider.decode(&records);
-    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
-    let claim = Arc::clone(gated.claim().unwrap());
-    let (granter, heard) = granter();
-    drop(Funded::new(Arc::clone(&claim), granted(&claim, 6), Arc::clone(&granter)));
-    assert_eq!(heard.back(), 6);
-    drop(Funded::new(Arc::clone(&claim), granted(&claim, 6), granter).keep());
-    assert_eq!(heard.back(), 0, "these are spent");
 }
 
 /// Records that cannot be looked at any more, once they are broken.

@@ -137,16 +137,9 @@ mod tests {
         let free_at = Moment::of(Duration::from_secs(9));
         let mode =
             prop_oneof![Just(BudgetMode::Open), Just(BudgetMode::Spent { free_at }), Just(BudgetMode::Unavailable)];
-        (mode, 3_u64..9, 0_u64..60).prop_map(|(mode, limit, available)| Line {
-            budget: 0,
-            mode,
-            limit,
-            unavailable_after: None,
-            used: 0,
-            available,
-            taken: 0,
-            smallest: u8::MAX,
-            has_denied: false,
+        (mode, 3_u64..9, 0_u64..60).prop_map(|(mode, limit, available)| {
+            let (budget, unavailable_after, used, taken, smallest, has_denied) = (0, None, 0, 0, u8::MAX, false);
+            Line { budget, mode, limit, unavailable_after, used, available, taken, smallest, has_denied }
         })
     }
 

@@ -88,7 +88,7 @@ proptest! {
         specs in prop::collection::vec(spec(), 1..3), load in light_load(), kills in 1_u64..5,
         lost_replies in 0_u64..30, refusals in 0_u64..30, latency_ms in 1_u64..1_000, seed in any::<u64>(),
     ) {
-        let faults = Faults { lost_replies, refusals, kills, latency_ms, ..Faults::NONE };
+        let faults = Faults { lost_replies, refusals, kills, latency_ms, ..Faults::none() };
         let world = run(&specs, load, faults, seed, 120_000);
         for lost in &world.lost {
             let most = may_lose(specs[lost.budget], load, lost.fullest);
@@ -101,7 +101,7 @@ proptest! {
     fn a_ticket_is_answered_within_a_few_claims(
         specs in prop::collection::vec(spec(), 1..4), load in load(), seed in any::<u64>(),
     ) {
-        let world = run(&specs, load, Faults::NONE, seed, 30_000);
+        let world = run(&specs, load, Faults::none(), seed, 30_000);
         prop_assert!(world.most_claims <= 10, "{} claims", world.most_claims);
         prop_assert!(world.longest_ms <= 300, "{} ms", world.longest_ms);
     }

@@ -227,16 +227,4 @@ mod tests {
             assert_eq!([period(next), period(BEGIN_MS)].map(|span| account.used(span, now)), [0, used]);
         }
     }
-
-    #[test]
-    fn no_more_comes_back_than_was_charged_there() {
-        let mut account = Account::default();
-        account.add(7, 5);
-        account.add(8, 0);
-        assert_eq!(
-            [(8, 1), (7, 2), (7, 9), (7, 1)].map(|(place, tokens)| account.take_back(place, tokens)),
-            [0, 2, 3, 0]
-        );
-        assert_eq!(account, Account::default());
-    }
 }

@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn an_approval_counts_in_the_budgets_that_its_header_names_and_each_campaign_in_its_own() {
-        let budgets =
-            [budget("all", Scope::Every, BudgetSpan::Total), budget("each", Scope::SameCampaign, BudgetSpan::Total)];
+        let budgets = [("all", Scope::Every), ("each", Scope::SameCampaign)];
+        let budgets = budgets.map(|(name, scope)| budget(name, scope, BudgetSpan::Total));
         let now = at("2026-11-20T12:00:00Z");
         let mut recount = Recount::new(&budgets, &Zone::utc(), now);
         let long_ago = at("2020-01-01T00:00:00Z");

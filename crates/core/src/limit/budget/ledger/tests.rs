@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Account, CountId, GiveBack, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
+use super::{Account, GiveBack, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
 use crate::{
     basis::time::Time,
     limit::{
@@ -70,50 +70,18 @@ impl Book {
     }
 }
 
-/// One grant: when it was made and what becomes of it.
-#[derive(Debug, Clone)]
-struct Step {
-    passed_ms: i64,
-    holder: usize,
-    need: u64,
-    want: u64,
-    lease_ms: i64,
-    /// How many of a thousand tokens are given back at once; the others are spent when the lease ends.
-    given_back: u64,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = (0..400_i64, 0..3_usize, 0..LIMIT, 0..LIMIT, 1..200_i64, 0..=1_000_u64);
-    let step = step.prop_map(|(passed_ms, holder, need, more, lease_ms, given_back)| Step {
-        passed_ms,
-        holder,
-        need,
-        want: need + more,
-        lease_ms,
-        given_back,
-    });
-    prop::collection::vec(step, 1..150)
-}
-
-/// When tokens were spent, and how many.
-fn check_windows(spent: &[(i64, u64)]) -> Result<(), TestCaseError> {
-    for (end, _) in spent {
-        let in_window = spent.iter().filter(|(when, _)| (end - WINDOW_MS + 1..=*end).contains(when));
-        let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
-        prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
-    }
-    Ok(())
-}
-
 proptest! {
+    /// So many of a thousand tokens of a grant are given back at once; the others are spent when the lease ends.
     #[test]
-    fn no_window_of_approvals_holds_more_than_the_limit(steps in steps()) {
+    fn no_window_of_approvals_holds_more_than_the_limit(
+        grants in prop::collection::vec((0..400_i64, 0..3_usize, (0..LIMIT, 0..LIMIT), 1..200_i64, 0..=1_000_u64), 1..150),
+    ) {
         let (mut book, mut now) = (Book::default(), 0);
         // When, and how much: as late as a lease allows.
         let mut spent: Vec<(i64, u64)> = Vec::new();
-        for Step { passed_ms, holder, need, want, lease_ms, given_back } in steps {
+        for (passed_ms, holder, (need, more), lease_ms, given_back) in grants {
             now += passed_ms;
-            let request = TakeTurn { need, want, lease_ms, ..rolling() };
+            let request = TakeTurn { need, want: need + more, lease_ms, ..rolling() };
             let answer = book.take(at(now), HOLDERS[holder], &request);
             prop_assert!(answer.used <= LIMIT && answer.leased <= answer.used);
             let unspent = answer.granted * given_back / 1_000;
@@ -126,41 +94,11 @@ proptest! {
                 prop_assert!(used(now + wait) < LIMIT, "too early");
             }
         }
-        check_windows(&spent)?;
-    }
-}
-
-proptest! {
-    /// A rebuild counts what was approved, once leases have ended; what they had left comes back before or after it.
-    #[test]
-    fn no_window_holds_more_than_the_limit_though_it_is_counted_anew_and_tokens_come_back_late(
-        steps in steps(), anew in prop::collection::vec(any::<bool>(), 150),
-    ) {
-        const LONGEST_LEASE_MS: i64 = 200;
-        let (mut book, mut now) = (Book::default(), 0);
-        let mut spent: Vec<(i64, u64)> = Vec::new();
-        let mut late: Vec<(usize, GiveBack)> = Vec::new();
-        for (Step { passed_ms, holder, need, want, lease_ms, given_back }, is_anew) in steps.into_iter().zip(anew) {
-            now += passed_ms;
-            let request = TakeTurn { need, want, lease_ms, ..rolling() };
-            if is_anew {
-                now += LONGEST_LEASE_MS;
-                let mut account = Account::default();
-                for (when, some) in &spent {
-                    account.add(request.span.bucket(at(*when).millis()), *some);
-                }
-                book.book.recount(at(now), request.span, &account);
-            }
-            for (holder, given) in late.drain(..) {
-                let back = book.give_back(at(now), HOLDERS[holder], &given);
-                prop_assert!(back == 0 || !is_anew, "{back} of another count came back");
-            }
-            let answer = book.take(at(now), HOLDERS[holder], &request);
-            let tokens = answer.granted * given_back / 1_000;
-            late.push((holder, GiveBack { tokens, ..all_of(&request, &answer) }));
-            spent.push((now + lease_ms - 1, answer.granted - tokens));
+        for (end, _) in &spent {
+            let in_window = spent.iter().filter(|(when, _)| (end - WINDOW_MS + 1..=*end).contains(when));
+            let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
+            prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
         }
-        check_windows(&spent)?;
     }
 }
 
@@ -263,47 +201,28 @@ fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_bac
 }
 
 #[test]
-fn what_comes_back_to_a_budget_that_nobody_has_asked_begins_no_count() {
-    for span in spans() {
-        let mut book = TokenBook::default();
-        let given = GiveBack { span, bucket: 0, count_id: CountId(0), tokens: 10 };
-        let answer = book.turn("a", number(7, 1), &TakeTurn { back: vec![given], ..nothing(span) }, at(5)).unwrap();
-        assert_eq!((answer.granted, answer.used, answer.free_in_ms), (0, 0, Some(0)), "{span:?}");
-        assert_eq!(book, TokenBook::default(), "{span:?}");
-        let owing = TakeTurn { owed: vec![OwedTokens { tokens: 3, ago_ms: 1 }], ..nothing(span) };
-        assert_eq!(book.turn("a", number(7, 2), &owing, at(9)).unwrap().used, 3, "{span:?}");
-    }
-}
-
-#[test]
 fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
     for span in spans() {
         let mut book = TokenBook::default();
         let hundred = TakeTurn { need: 100, want: 100, ..turn(span) };
-        let mut take = |holder, number, turn: &TakeTurn, now| {
-            let answer = book.turn(holder, number, turn, at(now)).unwrap();
-            (answer.granted, answer.used, answer)
+        let mut take = |holder, (run, of), turn: &TakeTurn, now, used, why: &str| {
+            let answer = book.turn(holder, number(run, of), turn, at(now)).unwrap();
+            assert_eq!((answer.granted, answer.used), (100, used), "{span:?}: {why}");
+            answer
         };
-        let (granted, used, first) = take("a", number(7, 1), &hundred, 0);
-        assert_eq!((granted, used), (100, 100), "{span:?}");
-        let (granted, used, _) = take("b", number(7, 1), &hundred, 20);
-        assert_eq!((granted, used), (100, 200), "{span:?}: another holder has turns of its own");
-        let (granted, used, again) = take("a", number(7, 1), &hundred, 70);
-        assert_eq!((granted, used, again.bucket), (100, 200, first.bucket), "{span:?}");
-        let (granted, used, later_run) = take("a", number(8, 1), &hundred, 80);
-        assert_eq!((granted, used), (100, 300), "{span:?}");
-
+        let first = take("a", (7, 1), &hundred, 0, 100, "the first turn");
+        take("b", (7, 1), &hundred, 20, 200, "another holder has turns of its own");
+        let again = take("a", (7, 1), &hundred, 70, 200, "it is repeated");
+        assert_eq!(again.bucket, first.bucket, "{span:?}");
+        let later_run = take("a", (8, 1), &hundred, 80, 300, "another run of the process");
         let back = vec![GiveBack { tokens: 40, ..all_of(&hundred, &later_run) }];
         let owed = vec![OwedTokens { tokens: 5, ago_ms: i64::MAX }];
         let both = TakeTurn { back, owed, ..hundred };
         for _ in 0..3 {
-            let (granted, used, _) = take("a", number(8, 2), &both, 90);
-            assert_eq!((granted, used), (100, 365), "{span:?}");
+            take("a", (8, 2), &both, 90, 365, "however often it is repeated");
         }
-        let (granted, used, _) = take("a", number(7, 3), &both, 90);
-        assert_eq!((granted, used), (100, 470), "{span:?}: of a process that has ended nothing comes back");
-        let (granted, used, _) = take("a", number(8, 2), &both, 95);
-        assert_eq!((granted, used), (100, 470), "{span:?}: the last turn is known behind a late one, too");
+        take("a", (7, 3), &both, 90, 470, "of a process that has ended nothing comes back");
+        take("a", (8, 2), &both, 95, 470, "the last turn is known behind a late one, too");
     }
 }
 
@@ -334,27 +253,4 @@ fn what_is_owed_is_taken_where_the_count_began_later_and_only_what_is_left_of_it
         }
         assert_eq!(book.take(at(20), "a", &owing(u64::MAX, 21)).used, LIMIT, "{span:?}");
     }
-}
-
-#[test]
-fn a_turn_that_another_came_after_comes_to_nothing() {
-    let ten = TakeTurn { need: 10, want: 10, ..turn(SpanNow::Total) };
-    let mut book = TokenBook::default();
-    for (turn, expected) in [(1, Some(10)), (3, Some(20)), (1, None), (2, None), (3, Some(20)), (4, Some(30))] {
-        let answer = book.turn("a", number(7, turn), &ten, at(0));
-        assert_eq!(answer.map(|answer| answer.used), expected, "turn {turn}");
-        assert!(answer.is_none_or(|answer| answer.granted == 10), "turn {turn}");
-    }
-}
-
-#[test]
-fn a_turn_is_known_for_an_hour_after_it_was_made_last() {
-    const HOUR_MS: i64 = 3_600_000;
-    let ten = TakeTurn { need: 10, want: 10, ..turn(SpanNow::Total) };
-    let mut book = TokenBook::default();
-    let answer = book.turn("a", number(7, 1), &ten, at(0)).unwrap();
-    let exchange = TakeTurn { back: vec![GiveBack { tokens: 4, ..all_of(&ten, &answer) }], ..ten.clone() };
-    let mut used = |now| book.turn("a", number(7, 2), &exchange, at(now)).unwrap().used;
-    assert_eq!([0, 1, 2, 3].map(|hours| used(hours * (HOUR_MS - 1))), [16; 4]);
-    assert_eq!(used(3 * (HOUR_MS - 1) + HOUR_MS), 22, "nobody repeats it after so long");
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::limit::share::{Reference, TurnNumber};
-use instance::{Instances, MAX, WINDOW_MINUTES};
+use instance::{Instances, MAX};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -105,13 +105,6 @@ fn fill(instances: &mut Instances, users_at: impl Fn(usize) -> u64) {
     }
 }
 
-/// Whether the maximum is reached, as exactly as users are counted, and not exceeded.
-fn assert_reached(instances: &Instances, max: u64) {
-    let (most, active) = (instances.truly_active(), instances.seen_active());
-    assert!(active >= max * 98 / 100, "{active} of {max}");
-    assert!(most <= max * 101 / 100, "{most} of {max}");
-}
-
 #[test]
 fn the_maximum_is_reached_wherever_users_come_in() {
     for members in [1, 2, 3, 10] {
@@ -119,101 +112,42 @@ fn the_maximum_is_reached_wherever_users_come_in() {
         for users_at in [|_| 50, at_one, |_| 3_000] {
             let mut instances = Instances::new(members);
             fill(&mut instances, users_at);
-            assert_reached(&instances, MAX);
+            // As exactly as users are counted.
+            let (most, active) = (instances.truly_active(), instances.seen_active());
+            assert!(active >= MAX * 98 / 100, "{active} of {MAX}");
+            assert!(most <= MAX * 101 / 100, "{most} of {MAX}");
         }
     }
 }
 
 #[test]
-fn places_that_a_loss_of_the_members_hides_are_not_given_twice() {
-    let mut instances = Instances::new(3);
-    // All hold a third of what is left, and use half of it.
-    instances.all_turn();
-    for at in 0..3_u64 {
-        instances.come(usize::try_from(at).unwrap(), at * 1_000..at * 1_000 + 200);
-    }
-    instances.all_turn();
-    instances.all_turn();
-    instances.wipe();
-    (0..5).for_each(|_| instances.all_turn());
-    for at in 0..3_u64 {
-        instances.come(usize::try_from(at).unwrap(), 10_000 + at * 1_000..11_000 + at * 1_000);
-    }
-    instances.all_turn();
-    assert!(instances.truly_active() <= MAX * 101 / 100, "{} of {MAX}", instances.truly_active());
-}
-
-#[test]
-fn whoever_joins_after_the_log_was_lost_lets_no_more_in_than_others_have_room_for() {
-    for filled in [300, 1_500, MAX] {
-        let mut instances = Instances::new(3);
-        instances.all_turn();
-        (0..3).for_each(|at| instances.come(at, at as u64 * 1_000..at as u64 * 1_000 + filled / 3));
-        (0..3).for_each(|_| instances.all_turn());
-        instances.wipe();
-        instances.all_turn();
-        instances.join();
-        for next in 0..30 {
-            let from = 10_000 + next * 1_000;
-            (0..4).for_each(|at| instances.come(at, from + at as u64 * 200..from + at as u64 * 200 + 200));
-            instances.all_turn();
-        }
-        let active = instances.truly_active();
-        assert!(active <= MAX * 101 / 100, "{active} of {MAX}, {filled} before");
-        assert!(active >= MAX * 97 / 100, "{active} of {MAX}, {filled} before");
-    }
-}
-
-#[test]
-fn the_room_that_an_instance_told_of_is_less_by_those_who_have_come_in_since() {
-    for (knowing, turns_every) in [(1, 1), (3, 1), (1, 3), (3, 5)] {
+fn after_a_loss_of_the_log_no_more_come_in_than_those_who_know_of_all_have_room_for() {
+    // Who knows of how many, and how often they take a turn, in seconds; who joins, and how often all take a turn before users come; and how
+    // many of them come to each in a second: in the end more than there are places.
+    for ((knowing, known, turns_every), (joining, turns), users) in [
+        ((3, 300, 1), (1, 0), 200),
+        ((3, 1_500, 1), (1, 0), 200),
+        ((3, MAX, 1), (1, 0), 200),
+        ((1, 300, 1), (3, 3), 1_000),
+        ((3, 300, 1), (3, 3), 1_000),
+        ((1, 300, 3), (3, 3), 1_000),
+        ((3, 300, 5), (3, 3), 1_000),
+    ] {
         let mut instances = Instances::new(knowing);
         instances.all_turn();
-        (0..knowing).for_each(|at| instances.come(at, at as u64 * 1_000..at as u64 * 1_000 + 300 / knowing as u64));
+        instances.come_to_each(0, known / knowing as u64);
         (0..3).for_each(|_| instances.all_turn());
         instances.wipe();
         instances.all_turn();
-        (0..3).for_each(|_| instances.join());
-        // Each holds its share of what it takes for the room.
-        (0..3).for_each(|_| instances.all_turn());
+        (0..joining).for_each(|_| instances.join());
+        (0..turns).for_each(|_| instances.all_turn());
         for second in 0..30 {
-            let from = 10_000 + second * 10_000;
-            // More than there are places. Whoever knows of all who came before takes fewer turns.
-            (0..instances.all.len())
-                .for_each(|at| instances.come(at, from + at as u64 * 1_000..from + (at as u64 + 1) * 1_000));
-            let turned = if second % turns_every == 0 { 0 } else { knowing };
-            instances.turn_from(turned);
+            instances.come_to_each(10_000 * (second + 1), users);
+            instances.turn_from(if second % turns_every == 0 { 0 } else { knowing });
         }
-        let active = instances.truly_active();
-        assert!(active <= MAX * 101 / 100, "{active} of {MAX}, {knowing} know, and turn each {turns_every} s");
-        assert!(active >= MAX * 97 / 100, "{active} of {MAX}, {knowing} know, and turn each {turns_every} s");
+        let (active, expected) = (instances.truly_active(), MAX * 97 / 100..=MAX * 101 / 100);
+        assert!(expected.contains(&active), "{active} of {MAX}: {knowing} know {known}, and turn each {turns_every} s");
     }
-}
-
-#[test]
-fn a_killed_instance_gives_its_places_up_after_its_membership() {
-    let mut instances = Instances::new(2);
-    instances.all_turn();
-    instances.kill(1);
-    fill(&mut instances, |_| 300);
-    assert_reached(&instances, MAX / 2);
-    instances.pass_seconds(10);
-    fill(&mut instances, |_| 300);
-    assert_reached(&instances, MAX);
-}
-
-#[test]
-fn whoever_joins_knows_who_is_active() {
-    let mut instances = Instances::new(2);
-    fill(&mut instances, |_| 100);
-    (0..WINDOW_MINUTES - 1).for_each(|_| instances.end_minute());
-    instances.join();
-    instances.restart(0, true);
-    let estimates = instances.estimates();
-    assert!(estimates.iter().all(|estimate| *estimate == estimates[0]), "{estimates:?}");
-    assert!(estimates[0] > MAX * 98 / 100);
-    instances.end_minute();
-    assert_eq!(instances.estimates(), vec![0; 3], "the window has passed");
 }
 
 fn at(millis: i64) -> Time {
@@ -241,43 +175,11 @@ fn take_turn(book: &mut Book, instance: &str, request: &SyncRequest, at: Time) -
 }
 
 #[test]
-fn a_turn_reads_what_others_told_and_what_one_told_before_it_was_started() {
-    let (mut book, new) = (Book::default(), Cursor::None);
-    let first = take_turn(&mut book, "a", &request(&new, &[told(1, 2, 0..3)]), at(0));
-    assert_eq!((first.active, first.cursor.as_deref()), (vec![], Some("1795132800000-0")));
-    let second = take_turn(&mut book, "b", &request(&new, &[told(1, 1, 5..6), told(2, 0, 6..7)]), at(0));
-    assert_eq!((second.active, second.cursor.as_deref()), (vec![told(1, 2, 0..3)], Some("1795132800000-2")));
-    let read = take_turn(&mut book, "a", &request(&first.cursor.as_deref().map(Into::into), &[]), at(1));
-    assert_eq!(read.active, [told(1, 1, 5..6), told(2, 0, 6..7)]);
-    let again = take_turn(&mut book, "a", &request(&read.cursor, &[]), at(1));
-    assert_eq!((again.active, &again.cursor), (vec![], &read.cursor));
-    let restarted = take_turn(&mut book, "a", &request(&new, &[]), at(2));
-    assert_eq!(restarted.active, [told(1, 2, 0..3), told(1, 1, 5..6), told(2, 0, 6..7)]);
-}
-
-#[test]
-fn entries_hold_so_many_users_and_a_turn_reads_so_many_bytes() {
-    let (mut book, new) = (Book::default(), Cursor::None);
-    let most = USERS_AN_ENTRY as u64;
-    for _ in 0..20 {
-        take_turn(&mut book, "a", &request(&new, &[told(1, most + 1, 0..2 * most + 1)]), at(0));
-    }
-    // 60 entries: 16 are read at once, and 48 of them are more than 1 MiB.
-    let first = take_turn(&mut book, "a", &request(&new, &[told(1, 0, 0..1)]), at(1));
-    assert_eq!((first.active.len(), first.more), (48, true));
-    assert_eq!(
-        first.active[..3],
-        [told(1, most, 0..most), told(1, 1, most..2 * most), told(1, 0, 2 * most..2 * most + 1)]
-    );
-    assert!(first.cursor.as_deref().unwrap().starts_with('*'), "its own ones are still to be read");
-    let rest = take_turn(&mut book, "a", &request(&first.cursor, &[]), at(2));
-    assert_eq!((rest.active.len(), rest.more), (13, false));
-    assert!(take_turn(&mut book, "a", &request(&rest.cursor, &[]), at(3)).active.is_empty());
-    assert_eq!(
-        take_turn(&mut book, "b", &SyncRequest { room: Some(9), ..request(&new, &[]) }, at(3)).held,
-        0,
-        "there is more"
-    );
+fn of_more_users_than_an_entry_holds_each_new_one_counts_once() {
+    let (mut book, most) = (Book::default(), USERS_AN_ENTRY as u64);
+    take_turn(&mut book, "a", &request(&None, &[told(1, most + 1, 0..2 * most + 1)]), at(0));
+    let read = take_turn(&mut book, "b", &request(&None, &[]), at(1)).active;
+    assert_eq!(read, [told(1, most, 0..most), told(1, 1, most..2 * most), told(1, 0, 2 * most..2 * most + 1)]);
 }
 
 #[test]
@@ -293,71 +195,18 @@ fn a_lost_entry_is_noticed_while_it_is_in_the_window() {
 }
 
 #[test]
-fn entries_are_removed_behind_the_window() {
-    let (mut book, new) = (Book::default(), Cursor::None);
-    take_turn(&mut book, "a", &request(&new, &[told(1, 1, 0..1)]), at(0));
-    let mut read_at =
-        |millis, tells: &[ActiveIn]| take_turn(&mut book, "b", &request(&new, tells), at(millis)).active.len();
-    assert_eq!(read_at(180_000, &[]), 1, "they stay for two minutes more");
-    assert_eq!(read_at(180_001, &[told(2, 1, 1..2)]), 0);
-    assert_eq!(read_at(180_001 + 299_999, &[]), 0);
-    assert_eq!(read_at(180_001 + 180_000, &[]), 1, "clocks go back, too");
-    assert_eq!(
-        take_turn(&mut book, "b", &request(&new, &[]), at(180_001 + 300_000)),
-        take_turn(&mut book.clone(), "b", &request(&new, &[]), at(480_001))
-    );
-}
-
-#[test]
-fn room_is_shared_evenly_by_those_who_want_more_and_never_twice() {
-    let (mut book, new) = (Book::default(), Cursor::None);
-    let mut turn = |instance: &str, held, room, tells: &[ActiveIn], millis| {
-        let cursor = Some("1-0".into());
-        let request = SyncRequest { held, room, wanted: 1_000, ..request(&cursor, tells) };
-        let reply = take_turn(&mut book, instance, &request, at(millis));
+fn whoever_tells_of_no_room_bounds_nobody_and_whoever_leaves_is_no_member() {
+    let (mut book, cursor) = (Book::default(), Some("1-0".into()));
+    let mut turn = |instance: &str, held, room, member_for_ms| {
+        let request = SyncRequest { held, room, wanted: 1_000, member_for_ms, ..request(&cursor, &[]) };
+        let reply = take_turn(&mut book, instance, &request, at(0));
         (reply.held, reply.members)
     };
-    assert_eq!(turn("a", 0, Some(101), &[], 0), (0, 1), "it was no member");
-    assert_eq!(turn("a", 0, Some(101), &[], 0), (101, 1));
-    assert_eq!(turn("b", 0, Some(101), &[], 0), (0, 2));
-    assert_eq!(turn("b", 0, Some(101), &[], 0), (0, 2), "nothing is free");
-    assert_eq!(turn("a", 51, None, &[], 1), (51, 2), "it wants no more");
-    assert_eq!(turn("b", 0, Some(101), &[], 1), (50, 2));
-    assert_eq!(turn("a", 60, Some(101), &[], 1), (60, 2), "never fewer than it held");
-    assert_eq!(turn("a", 0, Some(101), &[], 2), (51, 2), "with the remainder, for now");
-    assert_eq!(turn("a", 0, Some(101), &[], 10_000), (50, 2), "which is another's later");
-    assert_eq!(turn("a", 0, Some(91), &[told(1, 30, 0..40)], 10_000), (21, 2), "b knows less of who came before");
-    assert_eq!(turn("b", 0, Some(101), &[], 10_000), (36, 2), "what the log tells takes of the room");
-    assert_eq!(turn("a", 0, Some(50), &[], 10_000), (14, 2), "b holds 36 of the 50");
-    assert_eq!(turn("a", 0, Some(30), &[], 10_000), (0, 2), "b holds more than that");
-    assert_eq!(turn("b", 0, Some(101), &[], 10_000), (15, 2), "a knows of more users");
-    assert_eq!(turn("a", 0, Some(0), &[], 10_000), (0, 2));
-    assert_eq!(turn("b", 0, Some(101), &[], 10_000), (0, 2), "a says that nobody is to come in");
-    assert_eq!(turn("a", 0, None, &[], 10_000), (0, 2));
-    assert_eq!(turn("b", 0, Some(101), &[], 10_000), (36, 2), "a says nothing of the room");
-    assert_eq!(turn("c", 0, Some(0), &[], 10_001), (0, 3));
-    assert_eq!(turn("c", 0, Some(0), &[], 10_001), (0, 3));
-    assert_eq!(turn("c", 5, Some(0), &[], 20_000), (5, 1), "the others are members for ten seconds");
-    let leave = SyncRequest { member_for_ms: 0, held: 5, room: Some(100), ..request(&new, &[]) };
-    let left = take_turn(&mut book, "c", &leave, at(20_001));
-    assert_eq!((left.held, left.members), (5, 0));
-}
-
-#[test]
-fn whoever_is_asked_for_more_places_gets_those_that_others_are_not_asked_for() {
-    let (mut book, cursor) = (Book::default(), Some("1-0".into()));
-    let mut turn = |instance: &str, held, wanted| {
-        let request = SyncRequest { held, room: Some(100), wanted, ..request(&cursor, &[]) };
-        let reply = take_turn(&mut book, instance, &request, at(0));
-        (reply.held, reply.part)
-    };
-    for (instance, wanted) in [("a", 90), ("b", 10), ("c", 0)] {
-        assert_eq!(turn(instance, 0, wanted).0, 0, "{instance} was no member");
-    }
-    assert_eq!([turn("a", 0, 90), turn("b", 0, 10), turn("c", 0, 0)], [(90, 90), (10, 10), (0, 0)]);
-    assert_eq!(turn("c", 0, 40), (0, 40), "nothing is free");
-    assert_eq!(turn("a", 90, 90), (90, 50), "it keeps its places, and knows of its part");
-    assert_eq!([turn("a", 50, 90), turn("c", 0, 40)], [(50, 50), (40, 40)]);
+    let room = Some(100);
+    assert_eq!([turn("a", 0, None, 10_000), turn("b", 0, room, 10_000)], [(0, 1), (0, 2)], "they were no members");
+    assert_eq!(turn("b", 0, room, 10_000), (50, 2), "its part");
+    assert_eq!(turn("a", 0, None, 0), (0, 1));
+    assert_eq!(turn("b", 50, room, 10_000), (100, 1));
 }
 
 #[test]

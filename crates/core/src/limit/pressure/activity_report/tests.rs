@@ -1,8 +1,5 @@
 use super::*;
-use crate::{
-    intent::dead_letter::DeadLetterReason::{self, Empty, TooDeep},
-    limit::pressure::{Pressure, PressureState, activity::Minute},
-};
+use crate::intent::dead_letter::DeadLetterReason::{self, Empty, TooDeep};
 
 const NOW: &str = "2026-11-20T09:00:00Z";
 
@@ -76,14 +73,6 @@ fn an_invalid_report_has_its_reason_and_names_the_field() {
 }
 
 #[test]
-fn a_report_has_10_000_users_at_most() {
-    let body = |users: usize| format!(r#"{{"user_ids":[{}]}}"#, vec!["7"; users].join(","));
-    assert_eq!(parse(&body(MAX_USERS)).unwrap().users.len(), MAX_USERS);
-    let letter = parse(&body(MAX_USERS + 1)).unwrap_err();
-    assert!(letter.reason == WrongType && letter.message.contains("more than 10000"), "{letter}");
-}
-
-#[test]
 fn a_record_names_a_user_and_a_time_where_the_fields_are_mapped() {
     let own = "2026-11-20T08:59:30Z";
     let plain = ActivityReader::new("/user_id", "/at").unwrap();
@@ -127,26 +116,4 @@ fn an_invalid_record_has_its_reason_and_names_its_own_fields() {
     }
     let refused = ActivityReader::new("/at/user", "/at").unwrap_err().to_string();
     assert!(refused.starts_with("user_id = \"/at/user\" lies inside at = \"/at\""), "{refused}");
-}
-
-#[test]
-fn a_reported_user_is_active_from_the_reported_minute_on_for_a_window() {
-    let (pressure, told) = Pressure::new();
-    let now = Minute::from(time(NOW));
-    let ago = |minutes: i64| Minute(now.0 - minutes);
-    assert_eq!(pressure.note([user("1")], now, now), ReportOutcome::NoPressure);
-    let rule = "[pressure]\nmax_active_users = 1000\nwindow = \"30m\"\naction = \"suppress\"\n";
-    let policy = crate::policy::Policy::uncapped(rule);
-    pressure.replace(Some(std::sync::Arc::new(PressureState::new(policy.pressure.as_ref().unwrap()))));
-    assert_eq!(pressure.note([user("1")], ago(29), now), ReportOutcome::Noted);
-    assert_eq!(pressure.note([user("2")], ago(30), now), ReportOutcome::Late);
-    assert_eq!(pressure.note([user("3"), user("3")], now, now), ReportOutcome::Noted);
-    let state = pressure.state().unwrap();
-    let active = |id: &str, at: i64| state.users.is_active(user(id), Minute(now.0 + at));
-    assert_eq!(["1", "2", "3"].map(|id| active(id, 0)), [true, false, true]);
-    // What others are told: the minute of the report, each user once.
-    let told: Vec<(i64, u64, Vec<ActivityHash>)> =
-        told.try_iter().map(|told| (told.active.minute.0 - now.0, told.active.new, told.active.users)).collect();
-    assert_eq!(told, [(-29, 1, vec![user("1")]), (0, 1, vec![user("3")])]);
-    assert_eq!(["1", "3"].map(|id| active(id, 1)), [false, true]);
 }

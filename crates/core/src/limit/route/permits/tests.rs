@@ -117,27 +117,3 @@ fn what_is_not_used_is_returned_once_and_not_once_its_lease_has_ended() {
     assert_eq!([turn(3, 4, (0, 4)), turn(3, 4, (0, 4)), turn(4, 4, (MOST, 0))], [0, 0, 4], "a turn is repeated");
     assert_eq!([turn(5, 9, (0, 4)), turn(6, 9, (MOST, 0))], [0, 5], "what has come in meanwhile, and no more");
 }
-
-#[test]
-fn rates_are_kept_for_a_week_and_the_best_one_for_an_hour_and_those_of_another_delivery_are_dropped() {
-    const MINUTE_MS: i64 = 60_000;
-    let (mut book, mut number) = (RouteBook::default(), TurnNumber::default());
-    let mut turn = |minutes: i64, delivery: u64, (drain_per_s, best_per_s): (Option<f64>, Option<f64>)| {
-        number.number += 1;
-        let turn = PermitTurn { delivery, rates: KeptRates { drain_per_s, best_per_s }, ..one() };
-        let kept = book.turn("a", number, &turn, Time::default().plus(MINUTE_MS * minutes)).unwrap().rates;
-        (kept.drain_per_s, kept.best_per_s)
-    };
-    let nothing = (None, None);
-    assert_eq!(turn(0, 1, nothing), nothing);
-    assert_eq!(turn(1, 1, (Some(400.25), Some(500.0))), (Some(400.25), Some(500.0)));
-    assert_eq!(turn(2, 1, (Some(300.0), Some(320.0))), (Some(300.0), Some(500.0)), "the last one, and the highest one");
-    assert_eq!(turn(30, 1, (None, Some(450.0))), (Some(300.0), Some(500.0)));
-    assert_eq!(turn(61, 1, nothing), (Some(300.0), Some(500.0)));
-    assert_eq!(turn(70, 1, nothing), (Some(300.0), Some(450.0)), "500 was more than an hour ago");
-    assert_eq!(turn(140, 1, nothing), (Some(300.0), None));
-    assert_eq!(turn(5 * 24 * 60, 1, nothing), (Some(300.0), None));
-    assert_eq!(turn(6 * 24 * 60, 2, nothing), nothing, "another group says nothing of this one");
-    assert_eq!(turn(6 * 24 * 60, 2, (Some(0.000_01), None)), (Some(0.001), None));
-    assert_eq!(turn(14 * 24 * 60, 2, nothing), nothing, "it is too long ago");
-}

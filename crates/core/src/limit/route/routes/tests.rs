@@ -33,11 +33,8 @@ fn a_permit_is_held_until_its_intent_is_committed_or_it_is_withdrawn() {
     batch.spend();
     assert_eq!((state.held(), state.spent()), (5, 2));
     drop(Taken::general(Arc::clone(&state), 4, NOW));
-    assert_eq!(
-        (state.withdraw_above(0, 0), state.held(), state.spent()),
-        (5, 0, 2),
-        "a batch that is given up puts all back"
-    );
+    let given_up = (state.withdraw_above(0, 0), state.held(), state.spent());
+    assert_eq!(given_up, (5, 0, 2), "a batch that is given up puts all back");
 }
 
 #[test]

@@ -12,8 +12,7 @@ const CAP: &str = "cap for 3600000ms";
 #[test]
 fn a_permit_that_a_retry_has_does_not_come_back() {
     let world = capped(EMAIL, (3, 0));
-    let mut mixed =
-        batch(&[("u", "email", ""), ("a", "email", ""), ("a", "email", ""), ("b", "email", ""), ("c", "email", "")]);
+    let mut mixed = batch(&["u", "a", "a", "b", "c"].map(|user| (user, "email", "")));
     mixed.0[0].deferral = Some(third_delivery());
     assert_eq!(world.decide(&mixed), ["approved", "approved", CAP, "approved", "waits"]);
     assert_eq!((world.left(), world.email.spent(), world.email.queued()), ((0, 0), 3, 1));

@@ -40,16 +40,13 @@ fn what_was_known_of_a_route_before_it_was_removed_denies_no_intent_when_it_is_t
 }
 
 #[test]
-fn what_was_read_at_full_speed_is_read_again_where_its_route_waits_again_and_else_is_decided_at_once() {
-    let world = World::new(EMAIL, (1, 0));
-    world.waits(vec![5]);
-    let none = |world: &World| Taken::none(Arc::clone(&world.email));
-    assert!(world.is_short(&emails(2), none(&world)), "one would wait again, behind newer ones");
+fn what_was_read_at_full_speed_is_decided_at_once_where_its_route_suppresses_what_it_has_no_permit_for() {
     let suppresses = format!("{EMAIL}when_full = \"suppress\"\n");
     let world = World { waited_ms: MAX_WAIT_MS, ..World::new(&suppresses, (1, 0)) };
     world.waits(vec![5]);
-    assert!(!world.is_short(&emails(2), none(&world)), "none waits");
-    let (outputs, _) = world.outputs(&emails(2), Takes::WithPermits(none(&world)));
+    let none = || Taken::none(Arc::clone(&world.email));
+    assert!(!world.is_short(&emails(2), none()), "none waits");
+    let (outputs, _) = world.outputs(&emails(2), Takes::WithPermits(none()));
     let words: Vec<String> = outputs.iter().map(word).collect();
     assert!(words[0] == "approved" && words[1].starts_with("capacity for"), "{words:?}");
 }

@@ -1,7 +1,7 @@
 //! Intents that have waited for their route for too long, and permits that are too few for those that have waited.
 
 use super::*;
-use crate::limit::{pressure::PressureState, route::MAX_WAIT_MS};
+use crate::limit::route::MAX_WAIT_MS;
 
 #[test]
 fn an_intent_that_has_waited_for_72_hours_is_suppressed_and_needs_no_permit() {
@@ -41,11 +41,7 @@ fn a_permit_that_comes_back_is_not_for_one_that_pressure_denied_and_that_has_wai
         let before = World::of(super::capped(EMAIL), store(), (9, 0));
         assert_eq!(before.decide(&batch(&[("x", "push", ""), ("a", "email", "")])), ["approved", "approved"]);
         let mut world = World::of(super::capped(&format!("{RULE}{EMAIL}")), before.store, (1, 0));
-        let (pressure, _inbox) = Pressure::new();
-        let state = Arc::new(PressureState::new(world.decider.policy.get().pressure.as_ref().unwrap()));
-        state.places.add(1);
-        pressure.replace(Some(state));
-        world.decider.held.pressure = Some(pressure);
+        world.decider.held.pressure = pressure::World::of(world.decider.clone(), 1).decider.held.pressure;
         // From this place on they have waited for 72 hours.
         let mut aged = batch(&[("a", "email", ""), ("b", "email", "")]);
         aged.0[aged_from..].iter_mut().for_each(|row| row.timestamp = Some(now().plus(-MAX_WAIT_MS)));

@@ -61,11 +61,17 @@ fn a_retry_that_cannot_wait_is_undelivered_and_needs_no_permit() {
     let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
     let (outputs, _) = world.outputs(&due(1, ""), Takes::WithPermits(taken));
     assert_eq!((word(&outputs[0]), world.left()), ("undelivered: capacity".to_owned(), (1, 0)));
-    // One that has ended takes none.
-    let stopped = format!("[[stop]]\ncampaign = \"spring\"\n{EMAIL}");
-    let world = World::new(&stopped, (1, 0));
-    assert_eq!(world.decide(&due(1, r#","campaign":"spring""#)), ["undelivered: stopped"]);
-    assert_eq!(world.left(), (1, 0));
+    // One that has ended takes none, and is not asked for quiet hours.
+    for (rule, more, expected, left) in [
+        ("[[stop]]\ncampaign = \"spring\"\n", r#","campaign":"spring""#, "undelivered: stopped", 1),
+        ("", r#","expires_at":"2026-11-20T09:00:00Z""#, "undelivered: expired", 1),
+        ("max_age = \"59s\"\n", "", "undelivered: expired", 1),
+        ("[quiet_hours]\nfrom = \"08:00\"\nto = \"20:00\"\naction = \"suppress\"\n", "", "approved", 0),
+    ] {
+        let world = World::new(&format!("{rule}{EMAIL}"), (1, 0));
+        assert_eq!(world.decide(&due(1, more)), [expected], "{rule}{more}");
+        assert_eq!(world.left(), (left, 0), "{rule}{more}");
+    }
     // In shadow mode nothing waits.
     assert_eq!(World::new(&format!("shadow = true\n{EMAIL}"), (0, 0)).decide(&due(1, "")), ["approved"]);
 }

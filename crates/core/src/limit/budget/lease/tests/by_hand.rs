@@ -18,13 +18,8 @@ pub(super) fn at(ms: u64) -> Duration {
 }
 
 pub(super) fn used(name: &str) -> BudgetUse {
-    BudgetUse {
-        id: BudgetId { name: name.into(), campaign: None },
-        limit: LIMIT,
-        span: SpanNow::Rolling { window_ms: WINDOW_MS },
-        best_effort: true,
-        unavailable_after: None,
-    }
+    let (id, span) = (BudgetId { name: name.into(), campaign: None }, SpanNow::Rolling { window_ms: WINDOW_MS });
+    BudgetUse { id, limit: LIMIT, span, best_effort: true, unavailable_after: None }
 }
 
 /// Intents of cost 1 that take from all of these budgets.
@@ -171,34 +166,13 @@ fn an_intent_that_costs_more_than_the_limit_is_denied_for_ever() {
     assert_eq!(answers.spent, [Some(Spent { used: 0, free_at: None })]);
 }
 
-#[test]
-fn an_intent_takes_from_all_of_its_budgets_or_from_none() {
-    let mut leases = holding("a", 10, at(0));
-    let closed = BudgetUse { limit: 0, ..used("b") };
-    let answers = answers(leases.claim(Ticket(2), &claim(vec![used("a"), closed], 1, at(1)), at(1)));
-    assert_eq!(answers.outcomes, [Outcome::Denied(1)]);
-    assert_eq!(answers.leases, [None, None]);
-    assert_eq!(outcomes(asks(&mut leases, 3, 10, at(2))), [Outcome::Granted; 10]);
-}
-
-#[test]
-fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back() {
-    let mut leases = holding("a", 10, at(0));
-    let lower = || BudgetUse { limit: 5, ..used("a") };
-    assert_eq!(leases.claim(Ticket(2), &claim(vec![lower()], 5, at(1)), at(1)), Claimed::Pending);
-    let request = reply(&mut leases, Ok(answer(10, 10, 7, Some(60_000))), at(1), at(2));
-    assert_eq!((request.need, request.limit), (5, 5));
-    assert_eq!(outcomes(leases.claim(Ticket(2), &claim(vec![lower()], 5, at(3)), at(3))), [Outcome::Denied(0); 5]);
-    assert_eq!(returned(&mut leases, at(5_000)), [10]);
-}
-
 /// A claim of `a` by a limit of all time.
 fn of(limit: u64, intents: usize, now: Duration) -> Claim {
     claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now)
 }
 
-/// Leases of 10 tokens by a limit that a lower one has followed, which is spent.
-fn followed() -> Leases {
+#[test]
+fn tokens_of_a_limit_that_a_lower_one_follows_go_back_though_their_lease_lasts_also_once_it_was_used_once_more() {
     let mut leases = Leases::new(10, 1);
     assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
     assert_eq!(reply(&mut leases, granted(10), at(0), at(0)).lease_ms, 60_000);
@@ -206,19 +180,6 @@ fn followed() -> Leases {
     assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
     reply(&mut leases, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
     assert_eq!(outcomes(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000))), [Outcome::Denied(0); 5]);
-    leases
-}
-
-#[test]
-fn tokens_of_a_limit_that_another_one_follows_go_back_though_their_lease_lasts() {
-    let mut leases = followed();
-    assert!(leases.due(at(1_000)).turns.is_empty());
-    assert_eq!(returned(&mut leases, at(5_000)), [10]);
-}
-
-#[test]
-fn a_limit_that_is_used_once_more_after_another_one_is_followed_by_it_again() {
-    let mut leases = followed();
     // By a lane that has the policy of before yet.
     assert_eq!(outcomes(leases.claim(Ticket(3), &of(LIMIT, 1, at(2_000)), at(2_000))), [Outcome::Granted]);
     assert_eq!(outcomes(leases.claim(Ticket(4), &of(5, 1, at(3_000)), at(3_000))), [Outcome::Denied(0)]);
@@ -243,48 +204,6 @@ fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_en
     assert!(next.number > first.number && next.turn.need == 500, "{next:?}");
     leases.answered(next.call, granted(500), at(1_200), at(1_300));
     assert_eq!(outcomes(asks(&mut leases, 2, 500, at(1_300))), [Outcome::Granted; 500]);
-}
-
-#[test]
-fn a_call_that_is_answered_long_after_it_was_sent_first_gives_everything_back_and_is_made_anew() {
-    let mut leases = Leases::new(10, 1);
-    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
-    let first = due_turn(&mut leases, at(0));
-    let (mut now, mut call) = (at(0), first.call);
-    while now < at(25_000) {
-        leases.answered(call, Err(Refused), now, now);
-        now = leases.due(now).next_at.unwrap();
-        let repeated = due_turn(&mut leases, now);
-        assert_eq!((repeated.number, &repeated.turn), (first.number, &first.turn), "no other while it has no answer");
-        call = repeated.call;
-    }
-    leases.answered(call, granted(10), now, now);
-    let anew = due_turn(&mut leases, now);
-    assert_eq!(anew.turn.back.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
-    assert!(anew.number > first.number && anew.turn.need == 10, "{anew:?}");
-    leases.answered(anew.call, granted(10), now, now);
-    assert_eq!(outcomes(asks(&mut leases, 1, 10, now)), [Outcome::Granted; 10]);
-}
-
-#[test]
-fn what_replays_owe_has_a_turn_of_its_own_and_turns_of_a_budget_are_made_one_after_the_other() {
-    let mut leases = Leases::new(10, 1);
-    leases.owe(vec![Owed::of(used("a"), 3, at(0), 1_000)]);
-    let first = due_turn(&mut leases, at(100));
-    assert_eq!((first.turn.want, first.turn.owed[0].tokens), (0, 3));
-    assert_eq!(asks(&mut leases, 1, 10, at(200)), Claimed::Pending);
-    assert!(leases.due(at(200)).turns.is_empty());
-    leases.answered(first.call, Err(Refused), at(100), at(300));
-    let repeated = due_turn(&mut leases, at(400));
-    let later_ms = repeated.turn.owed[0].ago_ms - first.turn.owed[0].ago_ms;
-    assert_eq!((repeated.number, later_ms), (first.number, 300), "they were admitted longer ago");
-    leases.answered(repeated.call, granted(0), at(400), at(500));
-    let next = due_turn(&mut leases, at(500));
-    assert!(next.number > first.number && next.turn.need == 10 && next.turn.owed.is_empty(), "{next:?}");
-    leases.answered(next.call, granted(10), at(500), at(600));
-    leases.close(at(600));
-    assert_eq!(returned(&mut leases, at(600)), [10]);
-    assert!(leases.is_settled());
 }
 
 #[test]
@@ -378,10 +297,7 @@ fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_
     let renewal = reply(&mut leases, granted(5), at(9_000), at(9_000));
     assert_eq!((renewal.want, renewal.back[0].tokens), (5, 8), "half as many: most of them were not spent");
     for now in [9_500, 9_899] {
-        assert!(
-            leases.due(at(now)).turns.is_empty(),
-            "the lease of the second has ended, and there may be a turn soon"
-        );
+        assert!(leases.due(at(now)).turns.is_empty(), "the lease of the second has ended: there may be a turn soon");
     }
     assert_eq!(returned(&mut leases, at(9_900)), [10], "nobody has claimed for as long as a lease lasts");
     assert!(leases.due(at(13_500)).turns.is_empty());
@@ -527,9 +443,8 @@ fn beyond_the_most_budgets_the_least_recently_claimed_lease_is_given_back() {
         assert_eq!(outcomes(leases.claim(Ticket(2 + n), &claim(vec![used(&format!("b{n}"))], 0, at(1)), at(1))), []);
     }
     let turns = leases.due(at(1)).turns;
-    let returned: Vec<_> =
-        turns.iter().flat_map(|due| due.turn.back.iter().map(|back| (&*due.budget.name, back.tokens))).collect();
-    assert_eq!(returned, [("a", 10)]);
+    let back = turns.iter().flat_map(|due| due.turn.back.iter().map(|back| (&*due.budget.name, back.tokens)));
+    assert_eq!(back.collect::<Vec<_>>(), [("a", 10)]);
     assert_eq!(leases.states().len(), 10);
 }
 

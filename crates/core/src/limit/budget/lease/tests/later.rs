@@ -1,6 +1,4 @@
-//! What turns out only after a claim: that a budget is spent, that tokens were not, that a lease has ended.
-
-use std::time::Duration;
+//! What turns out only after a claim: that a budget is spent, or that tokens were not.
 
 use super::{super::*, by_hand::*};
 use crate::limit::budget::ledger::TakeAnswer;
@@ -44,32 +42,20 @@ fn what_is_put_back_was_not_spent_and_nothing_is_asked_for_in_its_place() {
     assert!(leases.due(at(100)).turns.is_empty(), "100 are held, and none was spent");
 }
 
-/// What a claim of so many intents takes is of this lease.
-fn takes(leases: &mut Leases, intents: usize, now: Duration) -> LeaseNumber {
-    let taken = answers(asks(leases, 2, intents, now)).leases;
-    taken[0].unwrap()
-}
-
-/// The turn that carries so many tokens back and asks for as many as are needed, where no other is due.
-fn exchange(leases: &mut Leases, (back, need): (u64, u64), now: Duration) -> DueTurn {
-    let due = due_turn(leases, now);
-    assert_eq!((due.turn.back.iter().map(|back| back.tokens).collect::<Vec<_>>(), due.turn.need), (vec![back], need));
-    due
-}
-
 #[test]
 fn a_spent_budget_is_asked_again_by_the_turn_that_gives_tokens_of_it_back() {
     let all_spent = || Ok(answer(LIMIT, 10, 7, Some(60_000)));
     for (answered, outcome) in [(granted(10), Outcome::Granted), (all_spent(), Outcome::Denied(0))] {
         let mut leases = holding("a", 10, at(0));
-        let lease = takes(&mut leases, 10, at(1));
+        let lease = answers(asks(&mut leases, 2, 10, at(1))).leases[0].unwrap();
         let ahead = due_turn(&mut leases, at(1));
         leases.answered(ahead.call, all_spent(), at(1), at(1));
         assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_000))), [Outcome::Denied(0); 10]);
         assert!(leases.due(at(5_000)).turns.is_empty(), "it is spent");
         leases.put_back(&[(used("a").id, lease, 10)], at(5_100));
         assert_eq!(asks(&mut leases, 3, 10, at(5_100)), Claimed::Pending);
-        let due = exchange(&mut leases, (10, 10), at(5_100));
+        let due = due_turn(&mut leases, at(5_100));
+        assert_eq!((due.turn.back.len(), due.turn.back[0].tokens, due.turn.need), (1, 10, 10));
         assert!(leases.ready(at(5_150)).is_empty(), "it may be granted them");
         leases.answered(due.call, answered, at(5_100), at(5_200));
         assert_eq!(leases.ready(at(5_200)), [Ticket(3)]);
@@ -79,31 +65,4 @@ fn a_spent_budget_is_asked_again_by_the_turn_that_gives_tokens_of_it_back() {
             assert_eq!(outcomes(asks(&mut leases, 4, 10, at(5_300))), [outcome; 10]);
         }
     }
-}
-
-#[test]
-fn a_turn_that_was_made_before_tokens_go_back_does_not_tell_that_their_budget_is_spent() {
-    let mut leases = holding("a", 10, at(0));
-    let lease = takes(&mut leases, 10, at(4_900));
-    assert_eq!(asks(&mut leases, 3, 10, at(4_900)), Claimed::Pending);
-    let before = due_turn(&mut leases, at(4_900));
-    leases.put_back(&[(used("a").id, lease, 10)], at(5_100));
-    assert!(leases.due(at(5_100)).turns.is_empty(), "one turn at a time");
-    leases.answered(before.call, Ok(answer(LIMIT, 0, 7, Some(60_000))), at(4_900), at(5_200));
-    assert!(leases.ready(at(5_200)).is_empty());
-    let due = exchange(&mut leases, (10, 10), at(5_200));
-    leases.answered(due.call, granted(10), at(5_200), at(5_300));
-    assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_300))), [Outcome::Granted; 10]);
-}
-
-#[test]
-fn tokens_of_a_spent_budget_are_not_out_of_reach_when_their_lease_ends() {
-    let mut leases = holding("a", 10, at(0));
-    takes(&mut leases, 8, at(4_000));
-    let ahead = due_turn(&mut leases, at(4_000));
-    leases.answered(ahead.call, Ok(answer(LIMIT, 2, 7, Some(60_000))), at(4_000), at(4_000));
-    assert_eq!(asks(&mut leases, 3, 1, at(5_000)), Claimed::Pending);
-    let due = exchange(&mut leases, (2, 1), at(5_000));
-    leases.answered(due.call, granted(1), at(5_000), at(5_100));
-    assert_eq!(outcomes(asks(&mut leases, 3, 1, at(5_100))), [Outcome::Granted]);
 }

@@ -34,7 +34,7 @@ pub(super) struct Spec {
 }
 
 /// How often, in percent, something goes wrong; and how long something takes at most.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
     pub(super) lost_replies: u64,
     pub(super) refusals: u64,
@@ -48,16 +48,9 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    pub(super) const NONE: Self = Self {
-        lost_replies: 0,
-        refusals: 0,
-        dropped_tickets: 0,
-        other_limits: 0,
-        put_backs: 0,
-        freezes: 0,
-        kills: 0,
-        latency_ms: 5,
-    };
+    pub(super) fn none() -> Self {
+        Self { latency_ms: 5, ..Self::default() }
+    }
 
     fn ways(self) -> Ways {
         let Self { lost_replies, refusals: lost_turns, latency_ms, .. } = self;
@@ -86,21 +79,11 @@ struct Sent {
 
 #[derive(Debug)]
 enum Own {
-    /// The lane reads its clock.
-    Judge {
-        lane: usize,
-    },
-    Claim {
-        lane: usize,
-        claim: Claim,
-        at: i64,
-    },
-    PutBack {
-        spend: SpendId,
-        id: BudgetId,
-        lease: LeaseNumber,
-        tokens: u64,
-    },
+    /// A lane reads its clock.
+    Judge(usize),
+    /// A lane claims, judged then.
+    Claim(usize, Claim, i64),
+    PutBack(SpendId, (BudgetId, LeaseNumber, u64)),
     Tick,
 }
 
@@ -267,7 +250,7 @@ impl World {
     /// Lets all pending tickets be answered, without faults, and gives everything back.
     pub(super) fn end(&mut self) {
         self.is_ending = true;
-        self.faults = Faults::NONE;
+        self.faults = Faults::none();
         self.network.ways = self.faults.ways();
         self.run_until(self.now() + 60_000);
         for index in 0..self.instances.len() {
@@ -307,12 +290,12 @@ impl World {
                 let (sent_at, passed) = (instance.passed(at), instance.passed(now));
                 instance.leases.answered(due.call, reply.ok_or(Refused), sent_at, passed);
             }
-            Happens::Own(Own::Judge { lane }) => self.judge(index, lane),
-            Happens::Own(Own::Claim { lane, claim, at }) => self.claim(index, lane, &claim, at),
-            Happens::Own(Own::PutBack { spend, id, lease, tokens }) => {
+            Happens::Own(Own::Judge(lane)) => self.judge(index, lane),
+            Happens::Own(Own::Claim(lane, claim, at)) => self.claim(index, lane, &claim, at),
+            Happens::Own(Own::PutBack(spend, tokens)) => {
+                self.books.put_back(spend, tokens.2);
                 let instance = &mut self.instances[index];
-                instance.leases.put_back(&[(id, lease, tokens)], instance.passed(now));
-                self.books.put_back(spend, tokens);
+                instance.leases.put_back(&[tokens], instance.passed(now));
             }
             Happens::Own(Own::Tick) => self.instances[index].tick_at = None,
         }
@@ -353,7 +336,7 @@ impl World {
             self.network.freeze(index, frozen_ms);
         }
         let after = self.network.random.below(20);
-        self.network.after(after, index, Own::Claim { lane: number, claim, at: now });
+        self.network.after(after, index, Own::Claim(number, claim, now));
         self.instances[index].lanes[number].is_claiming = true;
     }
 
@@ -405,7 +388,7 @@ impl World {
 
     fn pause(&mut self, index: usize, lane: usize) {
         let pause = self.network.random.below(self.load.pause_ms + 1);
-        self.network.after(pause, index, Own::Judge { lane });
+        self.network.after(pause, index, Own::Judge(lane));
     }
 
     fn answered(&mut self, index: usize, claim: &Claim, answers: &Answers, at: i64) {
@@ -424,7 +407,7 @@ impl World {
             if self.network.random.percent(self.faults.put_backs) {
                 let tokens = self.network.random.below(tokens) + 1;
                 let after = self.network.random.below(8_000);
-                self.network.after(after, index, Own::PutBack { spend, id: used.id.clone(), lease, tokens });
+                self.network.after(after, index, Own::PutBack(spend, (used.id.clone(), lease, tokens)));
             }
         }
     }
@@ -450,7 +433,7 @@ impl World {
             if state.is_pending && !state.is_claiming && state.ticket.is_some_and(|ticket| ready.contains(&ticket)) {
                 state.is_claiming = true;
                 let after = self.network.random.below(20);
-                self.network.after(after, index, Own::Judge { lane });
+                self.network.after(after, index, Own::Judge(lane));
             }
         }
         if let Some(next) = due.next_at {

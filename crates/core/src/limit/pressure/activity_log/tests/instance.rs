@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub(super) const MAX: u64 = 2_000;
-pub(super) const WINDOW_MINUTES: u8 = 5;
+const WINDOW_MINUTES: u8 = 5;
 const MEMBER_FOR_MS: i64 = 10_000;
 const START_MS: i64 = 1_795_132_800_000;
 
@@ -115,17 +115,9 @@ impl Instance {
 
 impl Instances {
     pub(super) fn new(count: usize) -> Self {
-        let (book, now) = (Book::default(), Time::default().plus(START_MS));
-        let mut instances = Self {
-            book,
-            all: Vec::new(),
-            started: 0,
-            now,
-            active: HashMap::new(),
-            mistaken: HashSet::new(),
-            is_wiped: false,
-            conceded: 0,
-        };
+        let (now, (book, all, started, active)) = (Time::default().plus(START_MS), Default::default());
+        let (mistaken, is_wiped, conceded) = Default::default();
+        let mut instances = Self { book, all, started, now, active, mistaken, is_wiped, conceded };
         (0..count).for_each(|_| instances.join());
         instances
     }
@@ -168,6 +160,14 @@ impl Instances {
         }
     }
 
+    /// So many users come to each instance, from this one on.
+    pub(super) fn come_to_each(&mut self, mut from: u64, users: u64) {
+        for at in 0..self.all.len() {
+            self.come(at, from..from + users);
+            from += users;
+        }
+    }
+
     /// Whether a user is truly active.
     fn is_in(&self, number: u64) -> bool {
         let now = Minute::from(self.now);
@@ -192,14 +192,6 @@ impl Instances {
         }
     }
 
-    /// So many seconds, with a turn in each.
-    pub(super) fn pass_seconds(&mut self, seconds: i64) {
-        for _ in 0..seconds {
-            self.now = self.now.plus(999);
-            self.all_turn();
-        }
-    }
-
     /// The rest of the minute, with turns. Whoever is told late, across the end of a minute, counts late; here all are told before.
     pub(super) fn end_minute(&mut self) {
         let next = Minute(Minute::from(self.now).0 + 1);
@@ -216,15 +208,13 @@ impl Instances {
         self.all_turn();
     }
 
-    /// An instance is killed: whoever it did not tell is forgotten.
-    pub(super) fn kill(&mut self, at: usize) {
-        self.take_out(at);
-    }
-
     /// An instance stands still until others may have its places. Nobody is told of whom it brought in last until it goes on.
     pub(super) fn freeze(&mut self, at: usize) {
         let mut frozen = self.take_out(at);
-        self.pass_seconds(MEMBER_FOR_MS / 1_000);
+        for _ in 0..MEMBER_FOR_MS / 1_000 {
+            self.now = self.now.plus(999);
+            self.all_turn();
+        }
         frozen.state.places.give_up(Duration::ZERO);
         frozen.fair = 0;
         self.all.push(frozen);
@@ -239,9 +229,10 @@ impl Instances {
         instance
     }
 
+    /// An instance is killed, and started again.
     pub(super) fn restart(&mut self, at: usize, same_name: bool) {
         let name = self.all[at % self.all.len()].name.clone();
-        self.kill(at);
+        self.take_out(at);
         self.started += 1;
         let mut instance = Instance::new(self.started);
         if same_name {
