@@ -171,17 +171,6 @@ async fn a_budget_of_a_lost_shard_grants_nothing_and_others_do() {
 }
 
 #[tokio::test]
-async fn a_wiped_server_is_not_taken_for_one_where_nothing_was_granted() {
-    let (server, _, mut ledger) = alone().await;
-    take(&mut ledger, "b", &turn(LIMIT)).await.unwrap();
-    server.query::<()>(&["FLUSHALL"]).unwrap();
-    for answer in take_each(&mut ledger, &names(), 1).await {
-        assert!(matches!(answer, Err(StoreError::LostHistory { .. })), "{answer:?}");
-    }
-    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0, "something was written");
-}
-
-#[tokio::test]
 async fn a_closed_budget_grants_nothing_and_takes_tokens_back_once_it_is_open() {
     let (server, keyspace, mut ledger) = alone().await;
     let granted = take(&mut ledger, "closed", &turn(10)).await.unwrap();
@@ -247,55 +236,6 @@ async fn a_frozen_node_keeps_no_answer_of_the_others_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_node_is_reported_and_a_turn_there_counts_once() {
-    let mut cluster = RedisCluster::start(3, 0).unwrap();
-    let options = RedisOptions { response_timeout: Duration::from_millis(500), ..options(&cluster.nodes()) };
-    let (opened, mut ledger) = ledger_of(&options).await;
-    let names = names();
-    for name in &names {
-        take_patiently(&mut ledger, name, &turn(1)).await;
-    }
-    let (uses, silent) = uses(&cluster, &opened.keyspace, 1);
-    let there = &names[silent.iter().position(|silent| *silent).unwrap()];
-    cluster.freeze(1);
-    let mut answers = vec![None; uses.len()];
-    let result = ledger.look(&uses, 1, &mut answers).await;
-    assert!(matches!(&result, Err(StoreError::Temporary(why)) if why.contains("no reply in time")), "{result:?}");
-    assert_eq!(answers.iter().map(Option::is_none).collect::<Vec<_>>(), silent);
-    let number = new_number();
-    let result = ledger.turn_at(&budget(there), number, &turn(1)).await;
-    assert!(matches!(&result, Err(StoreError::Temporary(why)) if why.contains("no reply in time")), "{result:?}");
-    cluster.thaw(1);
-    cluster.wait_whole().unwrap();
-    assert_eq!(take_turn_patiently(&mut ledger, there, number, &turn(1)).await.used, 2);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failover_loses_no_grant_that_was_answered() {
-    let mut cluster = RedisCluster::start(3, 1).unwrap();
-    let options =
-        RedisOptions { wait_replicas: 1, response_timeout: Duration::from_millis(800), ..options(&cluster.nodes()) };
-    let (opened, mut ledger) = ledger_of(&options).await;
-    let names = names();
-    for _ in 0..20 {
-        for name in &names {
-            take_patiently(&mut ledger, name, &turn(3)).await;
-        }
-    }
-    let victim = cluster.primaries().unwrap()[0];
-    let heir = cluster.replicas_of(victim).unwrap()[0];
-    cluster.kill(victim);
-    cluster.wait_primary(heir).unwrap();
-    // The heir has no replica: with wait_replicas = 1 it would not be heard.
-    let options = RedisOptions { wait_replicas: 0, ..options };
-    let mut after = self::ledger(&options, &opened, "weir-1");
-    for name in &names {
-        let answer = take_patiently(&mut after, name, &turn(1)).await;
-        assert!(answer.used > 60, "{answer:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn holders_that_take_at_once_share_the_limit_and_use_all_of_it() {
     let options = options(&[Stack::shared().redis()]);
     let opened = opened(&options).await.unwrap();
@@ -324,23 +264,6 @@ async fn holders_that_take_at_once_share_the_limit_and_use_all_of_it() {
     }
     let sums: [u64; 4] = tokio::join!(a, b, c, d).into();
     assert_eq!(sums.iter().sum::<u64>(), LIMIT, "{sums:?}");
-}
-
-#[tokio::test]
-async fn tokens_given_back_twice_or_of_nothing_make_nothing() {
-    let (server, keyspace, mut ledger) = alone().await;
-    let granted = take(&mut ledger, "b", &turn(10)).await.unwrap();
-    let all = all_of(&turn(10), &granted);
-    // Of one that is counted: since when, and the last turn.
-    let kept = || vec!["hweir-0", "s"];
-    let twice = vec![all, all];
-    for (name, back, expected) in [("b", twice, kept()), ("b", vec![all], kept()), ("nobody's", vec![all], vec![])] {
-        let answer = take(&mut ledger, name, &giving(&back)).await.unwrap();
-        assert_eq!((answer.granted, answer.used, answer.leased), (0, 0, 0), "{name}");
-        let mut fields = server.query::<Vec<String>>(&["HKEYS", &keyspace.budget_key(&budget(name))]).unwrap();
-        fields.sort();
-        assert_eq!(fields, expected, "{name}");
-    }
 }
 
 /// Else what was admitted before the count and became visible after it would pass for a part of it, once the clock is right.

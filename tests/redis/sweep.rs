@@ -11,9 +11,6 @@ use weir_core::{
 };
 use weir_redis::RedisOptions;
 
-/// How long sends are remembered here.
-const HISTORY_MS: i64 = 8 * DAY_MS;
-
 /// The fields of all keys of users, without the marks of sweeps.
 fn users(server: &RedisServer, prefix: &str) -> usize {
     let keys: Vec<String> = server.query(&["KEYS", &format!("{prefix}:{{*}}:[0-9]*")]).unwrap();
@@ -49,22 +46,6 @@ async fn users_who_never_return_are_deleted_within_about_a_retention_while_other
     assert_eq!(left.last(), Some(&100), "within two histories only those who come are left: {left:?}");
     let history = store.history_of(UserHash::of("daily-7")).await.unwrap();
     assert_eq!(history.entries.len(), 8, "what counts stays");
-}
-
-#[tokio::test]
-async fn a_key_outlives_its_newest_entry_whoever_renewed_it() {
-    let server = server();
-    let options = RedisOptions { shards: 1, users: 50, ..own(&server) };
-    let opened = opened(&options).await.unwrap();
-    let mut store = store(&options, &opened);
-    let key = opened.keyspace.bucket_key(0, 0);
-    for step in 0..20 {
-        // Another user each time: the first entry in the key's block, and later ones.
-        let user = format!("u{step}");
-        admit_all(&mut store, &batch(at(step * DAY_MS), &[cap(5, DAY_MS)], vec![request(&user, 1)])).await;
-        let left: i64 = server.query(&["PTTL", &key]).unwrap();
-        assert!(left > HISTORY_MS, "step {step}: {left} ms are left");
-    }
 }
 
 #[tokio::test]

@@ -103,8 +103,11 @@ async fn a_key_ends_a_day_after_what_it_counts_and_only_a_total_stays() {
     of("b", SpanNow::Total).await;
     assert_eq!(left("b"), -1, "a total from now on");
 
-    take(&mut ledger, "short", &TakeTurn { lease_ms: 20, span: rolling(300), ..turn(1) }).await.unwrap();
+    let short = TakeTurn { lease_ms: 20, span: rolling(300), ..turn(1) };
+    let back = all_of(&short, &take(&mut ledger, "short", &short).await.unwrap());
     assert!((DAY_MS - 60_000..=DAY_MS + 345).contains(&left("short")), "{}", left("short"));
+    take(&mut ledger, "nobody's", &giving(&[back])).await.unwrap();
+    assert_eq!(left("nobody's"), -2, "what comes back makes none");
 }
 
 #[tokio::test]
