@@ -259,6 +259,37 @@ fn intents_come_from_standard_input_too() {
 }
 
 #[test]
+fn byte_order_marks_before_intents_and_policies_are_left_out() {
+    let folder = Folder::new();
+    let caps = json!([{"name": "c", "limit": 2, "window": "24h"}]);
+    folder.write("policy.json", &format!("\u{FEFF}{}", json!({"version": "v", "default": {"caps": caps}})));
+    folder.write(
+        "policy.toml",
+        "\u{FEFF}version = \"v\"\n[default]\ncaps = [{ name = \"c\", limit = 2, window = \"24h\" }]\n",
+    );
+    let lines: Vec<String> = (0..3).map(|at| intent(&format!("i{at}"), at, json!({})).to_string()).collect();
+    folder.write("intents", &format!("\u{FEFF}{}", lines.join("\n")));
+    for policy in ["policy.json", "policy.toml"] {
+        let report = folder.report(&["--policy", policy, "--intents", "intents", "--no-segments"]);
+        let totals = &report["policies"][0];
+        assert_eq!((&totals["approved"], &totals["suppressed"]), (&json!(2), &json!(1)), "{policy}: {report:#}");
+    }
+}
+
+#[test]
+fn in_shadow_mode_everything_is_sent_and_what_would_not_be_is_told() {
+    let policy = "shadow = true\n[default]\ncaps = [{ name = \"c\", limit = 1, window = \"24h\" }]\n";
+    let report = Folder::with(policy, (0..3).map(|at| intent(&format!("i{at}"), at, json!({})))).replay(&[]);
+    let totals = &report["policies"][0];
+    assert_eq!(
+        (&totals["approved"], &totals["shadow_suppressed"], &totals["suppressed"]),
+        (&json!(1), &json!(2), &json!(0))
+    );
+    assert_eq!(report["caps"][0]["suppressed"], json!([2]));
+    assert_eq!(report["users"]["approved_per_user"], json!([{"approved": 3, "users": [1]}]));
+}
+
+#[test]
 fn what_has_to_be_corrected_is_said_with_exit_code_2() {
     let folder = Folder::new();
     folder.write("policy.toml", ONE_A_DAY);

@@ -133,29 +133,6 @@ async fn a_store_that_is_slow_for_a_moment_is_asked_again_a_bounded_number_of_ti
     assert_eq!(gets, u64::from(weir::object_store::MAX_ATTEMPTS));
 }
 
-#[tokio::test]
-async fn an_object_that_is_missing_or_was_replaced_under_its_manifest_refuses_the_set_until_it_is_whole() {
-    let s3 = start();
-    let (mut source, refreshed) = good(&s3).await;
-    let better = set("better", &[("a", &[2])]);
-    let (object, manifest) = (better[0].clone(), better[1].clone());
-
-    // A writer that puts the manifest first.
-    put(s3.bucket(), vec![manifest]);
-    refresh(&mut source, &refreshed).await;
-    let error = refreshed.last_error().unwrap();
-    assert!(error.contains("segments/eu/a.roaring") && error.contains("has SHA-256"), "{error}");
-    s3.bucket().delete("segments/eu/a.roaring").unwrap();
-    refresh(&mut source, &refreshed).await;
-    let error = refreshed.last_error().unwrap();
-    assert!(error.contains("segments/eu/a.roaring") && error.contains("does not exist"), "{error}");
-    assert_eq!(names(&refreshed.current(), &["1", "2"]), [Some("a"), None]);
-
-    put(s3.bucket(), vec![object]);
-    refresh(&mut source, &refreshed).await;
-    assert_eq!(names(&refreshed.current(), &["1", "2"]), [None, Some("a")]);
-}
-
 /// What a server that speaks just enough HTTP answers to a GET of this path: status line and headers, and the body.
 pub type Answer = fn(&str) -> (String, Vec<u8>);
 
