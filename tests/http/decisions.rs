@@ -84,7 +84,9 @@ fn dry_run(client: &Client, redis: &RedisServer, intent: &impl Fn(&str, u64) -> 
     let free = client.decide("?dry_run=true", &intent("dry", 8)).json();
     assert_eq!(free["verdict"], "approved");
     assert_eq!(since(redis, &before).get("evalsha"), Some(&2), "one each");
-    assert_eq!(writes(redis), written, "nothing is written");
+    let new = json!({"id": "new", "to": {"id": 8}, "channel": "a new channel", "campaign": "a new name"});
+    assert_eq!(client.decide("?dry_run=true", &new).json()["verdict"], "approved");
+    assert_eq!(writes(redis), written, "nothing is written, and no new name");
     assert_eq!(client.get("/v1/users/8").json()["sends"], json!([]));
     assert_eq!(client.decide("?dry_run=false", &intent("dry", 8)).json()["verdict"], "approved");
     assert_eq!(client.get("/v1/users/8").json()["sends"].as_array().unwrap().len(), 1, "read after written");

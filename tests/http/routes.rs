@@ -22,7 +22,7 @@ use crate::{
     in_process::{Server, Shown},
     page::browser::Browser,
     pressure::{RULE, seen},
-    support::contains_all,
+    support::{contains_all, unlimited},
 };
 
 const ROUTES: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"30s\"\nrate = 500\n\
@@ -30,8 +30,7 @@ const ROUTES: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead =
 
 /// What a keeper would know of a route that delivery holds back.
 fn held_back() -> RouteKnown {
-    let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{ROUTES}");
-    let mut policy = parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap();
+    let mut policy = parse_policy("policy.toml", &unlimited(1, ROUTES), Format::Toml, 86_400_000).unwrap();
     RouteKnown {
         rule: Some(policy.routes.remove(0).into()),
         drain_per_s: 480.0,
