@@ -132,11 +132,8 @@ impl Pair {
         let first = self.sent.len() - count;
         for scene in self.scenes() {
             let numbered = self.sent.iter().enumerate().skip(first);
-            scene.publish(
-                numbered.map(|(place, sent)| {
-                    Record::new(sent.user.to_string(), sent.json()).header(CASE, place.to_string())
-                }),
-            );
+            let record = |sent: &Sent| Record::new(sent.user.to_string(), sent.json());
+            scene.publish(numbered.map(|(place, sent)| record(sent).header(CASE, place.to_string())));
         }
     }
 

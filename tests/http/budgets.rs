@@ -28,22 +28,13 @@ use crate::{
 const SHARDS: u16 = 64;
 
 const BUDGETS: &str = r#"
-[[budgets]]
-name = "everything"
-limit = 5_000
-total = true
-[[budgets]]
-name = "sms"
-channel = "sms"
-limit = 20
-window = "1h"
-best_effort = true
-[[budgets]]
-name = "money"
-each = "campaign"
-limit = 300
-per = "month"
-best_effort = true
+version = "1"
+default = { caps = "unlimited" }
+budgets = [
+  { name = "everything", limit = 5_000, total = true },
+  { name = "sms", channel = "sms", limit = 20, window = "1h", best_effort = true },
+  { name = "money", each = "campaign", limit = 300, per = "month", best_effort = true },
+]
 "#;
 
 fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
@@ -81,7 +72,7 @@ fn wait_used(client: &Client, name: &str, campaign: Option<&str>, used: u64) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
-    let policy = format!("timezone = {:?}\n{}", zone_of_noon(), unlimited(1, BUDGETS));
+    let policy = format!("timezone = {:?}{BUDGETS}", zone_of_noon());
     let scene = Scene::new("http-budgets", 1, &policy);
     let (mut worker, client) = Client::ready(&scene, "one");
     let fresh = client.get("/v1/budgets").json();

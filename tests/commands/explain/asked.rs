@@ -26,19 +26,11 @@ use crate::{
     support::{
         POLICY,
         model::{Sent, Standing, segment_of, standing},
+        unlimited,
         workload::pick,
     },
 };
 
-const PRESSED: &str = r#"
-version = "1"
-[default]
-caps = "unlimited"
-[pressure]
-max_active_users = 1_000
-channel = ["push"]
-action = "suppress"
-"#;
 const USERS: [u32; 5] = [7, 1001, 1002, 3001, 9999];
 const STEPS: usize = 300;
 
@@ -183,12 +175,14 @@ async fn a_dry_run_says_what_the_decision_is_whatever_the_gates_and_in_shadow_mo
 
 #[tokio::test]
 async fn a_dry_run_says_that_pressure_denies_and_takes_no_place() {
-    let policy = parse_policy("policy.toml", PRESSED, Format::Toml, RETENTION_MS).unwrap();
+    let rule = "[pressure]\nmax_active_users = 1_000\nchannel = [\"push\"]\naction = \"suppress\"\n";
+    let pressed = unlimited(1, rule);
+    let policy = parse_policy("policy.toml", &pressed, Format::Toml, RETENTION_MS).unwrap();
     let (pressure, _told) = Pressure::new();
     let state = Arc::new(PressureState::new(policy.pressure.as_ref().unwrap()));
     pressure.replace(Some(Arc::clone(&state)));
     let held = HeldLimits { pressure: Some(pressure), ..HeldLimits::default() };
-    let decider = Decider { held, ..decider(PRESSED) };
+    let decider = Decider { held, ..decider(&pressed) };
     let (clock, store) = (Hand::new(), EmbeddedStore::new(RETENTION_MS));
     let mut query = QueryService::new(&decider, EntryPoint::Http, store, clock.clone(), Arc::new(Metrics::default()));
     let intent = |id: &str, user: u32, channel: &str| {
