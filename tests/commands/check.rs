@@ -71,6 +71,13 @@ pub fn check(scene: &Scene, config: &str) -> Found {
     check_with(scene, config, &[])
 }
 
+/// What is found once it is so: the broker that is asked learns of a change after the controller has made it.
+#[track_caller]
+pub fn found_where(scene: &Scene, config: &str, is_so: impl Fn(&Found) -> bool) -> Found {
+    let found = wait_for(DEADLINE, || Some(check(scene, config)).filter(&is_so));
+    found.unwrap_or_else(|| panic!("it is found: {:?}", check(scene, config).findings))
+}
+
 /// A scene with a Redis of its own.
 pub fn scene(name: &str) -> (Scene, RedisServer) {
     let (redis, scene) = Scene::with_redis(name, 3, POLICY);
@@ -450,8 +457,7 @@ fn each_limit_has_a_line_and_routes_need_their_topics_and_one_of_their_own_for_t
         }
         let budget = format!("limits: budget b: {} may delete", scene.topic("approved"));
         assert!(warned.iter().any(|text| text.starts_with(&budget)), "{budget}: {warned:?}");
-        let shares: Vec<String> =
-            found.of("warning").into_iter().filter(|text| text.contains("share the lag")).collect();
+        let shares: Vec<&String> = warned.iter().filter(|text| text.contains("share the lag")).collect();
         assert_eq!(shares.len(), 1, "{one} {other}: {shares:?}");
         let approved = scene.topic("approved");
         assert!(shares[0].contains(&format!("email and push share the lag of {approved}")), "{shares:?}");
@@ -505,13 +511,9 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
     ] {
         let enough = [("retention.ms", "345600000")].into_iter().filter(|(name, _)| *name != setting);
         scene.kafka.configure_topic(&hours, &enough.chain([(setting, value)]).collect::<Vec<_>>()).unwrap();
-        // The broker that is asked learns of a change after the controller has made it.
-        let (found, line) = wait_for(DEADLINE, || {
-            let found = check(&scene, &good);
-            let line = found.findings.iter().find(|line| line["setting"] == setting).cloned();
-            line.map(|line| (found, line))
-        })
-        .unwrap();
+        let is_set = |line: &&Value| line["setting"] == setting;
+        let found = found_where(&scene, &good, |found| found.findings.iter().any(|line| is_set(&line)));
+        let line = found.findings.iter().find(is_set).unwrap();
         assert_eq!((&line["topic"], found.of("error").len()), (&json!(hours), 1), "{:?}", found.findings);
         assert_eq!((&line["setting"], &line["value"]), (&json!(setting), &json!(value)));
         assert_eq!(line["required"], json!(required));

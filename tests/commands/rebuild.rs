@@ -57,11 +57,9 @@ fn scene(kafka_name: &str, redis: Vec<String>) -> Scene {
     let mut scene = Scene::on_redis(redis, kafka_name, 4, POLICY);
     scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 3);
     let mail = scene.topic("approved-email");
+    let kept = [("max.message.bytes", "9000000"), ("retention.ms", "691200000")];
     // With more partitions than kafka.approved: a rebuild tells them apart.
-    scene
-        .kafka
-        .create_topic_with(&mail, 5, &[("max.message.bytes", "9000000"), ("retention.ms", "691200000")])
-        .unwrap();
+    scene.kafka.create_topic_with(&mail, 5, &kept).unwrap();
     scene.set("WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL", mail);
     scene.set("WEIR__REDIS__TIMEOUT", "5s");
     scene

@@ -159,11 +159,10 @@ async fn on_the_page(browser: &Browser) {
     let shown = browser.text("#limits").await;
     contains_all(&shown, &["everything", "in total", "5,000", "sms", "in any 1h", "per month", "open"]);
     contains_all(&shown, &["money of spring", "money of summer"]);
-    let lines =
-        "return [...document.querySelectorAll('#limits th .whole')].map((name) => name.getClientRects().length)";
+    let line = "return [...document.querySelectorAll('#limits th .whole')].map((name) => name.getClientRects().length)";
     for screen in [LIGHT, PHONE] {
         browser.screen(screen);
-        assert_eq!(browser.script(lines).await, json!([1, 1, 1, 1]), "a budget's name is on one line: {screen:?}");
+        assert_eq!(browser.script(line).await, json!([1, 1, 1, 1]), "a budget's name is on one line: {screen:?}");
         let wide = browser.script("return [document.documentElement.scrollWidth, window.innerWidth]").await;
         assert!(wide[0].as_u64() <= wide[1].as_u64(), "{screen:?} scrolls sideways: {wide}");
     }

@@ -67,9 +67,8 @@ fn users(client: &Client, scene: &Scene) {
     assert_eq!((&user["user_id"], &user["segment"], &user["sends"]), (&json!("5"), &json!("new"), &json!([])));
     assert_eq!(user["caps"][0]["used"], 0);
     // What a lane sends shows.
-    let sends =
-        |number| intent(&format!("u5-{number}"), 5, json!({"channel": "push", "campaign": "spring", "cost": 2}));
-    scene.publish((0..2).map(sends));
+    let of = json!({"channel": "push", "campaign": "spring", "cost": 2});
+    scene.publish((0..2).map(|number| intent(&format!("u5-{number}"), 5, of.clone())));
     let mut user = Value::Null;
     wait_until(DEADLINE, "the send shows", || {
         user = client.get("/v1/users/5").json();

@@ -192,21 +192,6 @@ async fn a_closed_budget_grants_nothing_and_takes_tokens_back_once_it_is_open() 
     assert_eq!((answer.granted, answer.used), (1, 1));
 }
 
-/// Budgets, some of each shard, and whether each is on this node.
-fn uses(cluster: &RedisCluster, keyspace: &Keyspace, node: usize) -> (Vec<BudgetUse>, Vec<bool>) {
-    let used = |name: String| BudgetUse {
-        id: budget(&name),
-        limit: LIMIT,
-        span: rolling(DAY_MS),
-        best_effort: true,
-        unavailable_after: None,
-    };
-    let uses: Vec<BudgetUse> = names().into_iter().map(used).collect();
-    let owner = |used: &BudgetUse| cluster.owner_of(keyspace.slot(keyspace.budget_shard(&used.id))).unwrap();
-    let is_there = uses.iter().map(|used| owner(used) == node).collect();
-    (uses, is_there)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_node_keeps_no_answer_of_the_others_away() {
     let mut cluster = RedisCluster::start(3, 0).unwrap();
@@ -215,7 +200,16 @@ async fn a_frozen_node_keeps_no_answer_of_the_others_away() {
     for name in names() {
         take_patiently(&mut ledger, &name, &turn(2)).await;
     }
-    let (uses, silent) = uses(&cluster, &opened.keyspace, 2);
+    let used = |name: String| BudgetUse {
+        id: budget(&name),
+        limit: LIMIT,
+        span: rolling(DAY_MS),
+        best_effort: true,
+        unavailable_after: None,
+    };
+    let uses: Vec<BudgetUse> = names().into_iter().map(used).collect();
+    let slot = |used: &BudgetUse| opened.keyspace.slot(opened.keyspace.budget_shard(&used.id));
+    let silent: Vec<bool> = uses.iter().map(|used| cluster.owner_of(slot(used)).unwrap() == 2).collect();
     cluster.freeze(2);
     let healthy = silent.iter().filter(|silent| !**silent).count();
     let (told, mut answered) = tokio::sync::mpsc::unbounded_channel();

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::redis_support::{DAY_MS, admit, admit_all, at, batch, cap, fresh_store, options, patiently, request, sent};
+use crate::redis_support::{
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, patiently, request, sent,
+};
 use testkit::redis::RedisCluster;
 use weir_core::{
     history::{admit::AdmitRequest, decide::AdmitVerdict},
@@ -116,19 +118,14 @@ async fn failovers_planned_and_not_are_followed() {
     let heir = cluster.replicas_of(victim).unwrap()[0];
     cluster.kill(victim);
     let options = RedisOptions { wait_replicas: 0, ..options };
-    let mut store = fresh_store_of(&options).await;
-    waves(&mut store, 2..4, 3).await;
-    assert!(cluster.primaries().unwrap().contains(&heir));
-}
-
-/// A store on a keyspace that is there, once the cluster lets itself be opened.
-async fn fresh_store_of(options: &RedisOptions) -> RedisStore {
-    let store = patiently(Duration::from_secs(30), async || match crate::redis_support::opened(options).await {
-        Ok(opened) => Some(crate::redis_support::store(options, &opened)),
+    let opened = patiently(Duration::from_secs(30), async || match opened(&options).await {
+        Ok(opened) => Some(opened),
         Err(StoreError::Temporary(_)) => None,
         Err(error) => panic!("{error}"),
     });
-    store.await.unwrap()
+    let mut store = crate::redis_support::store(&options, &opened.await.unwrap());
+    waves(&mut store, 2..4, 3).await;
+    assert!(cluster.primaries().unwrap().contains(&heir));
 }
 
 #[tokio::test(flavor = "multi_thread")]

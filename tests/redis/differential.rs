@@ -542,8 +542,7 @@ fn cases_found_before_stay_right() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut stores = Stores::default();
     let mut seen = 0;
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(regressions()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(regressions()).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     for file in files.iter().filter(|file| file.extension().is_some_and(|ext| ext == "json")) {
         let text = std::fs::read_to_string(file).unwrap();

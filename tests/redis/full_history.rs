@@ -19,7 +19,7 @@ use weir_core::{
     },
     ports::{Histories, StoreError},
 };
-use weir_redis::{RedisStore, rebuild::Scope};
+use weir_redis::rebuild::Scope;
 
 /// How long a batch of one user with a full history may take, in a debug build on busy cores: about 1.5 s here.
 const SECONDS: Duration = Duration::from_secs(10);
@@ -29,10 +29,6 @@ fn crowd(first: u32, count: u32, now: i64) -> AdmitBatch<'static> {
     let requests =
         (first..first + count).map(|number| AdmitRequest { record: RecordWhen::Always, ..request("hot", number) });
     batch(at(now), &[cap(3, DAY_MS)], requests.collect())
-}
-
-async fn entries(store: &mut RedisStore) -> usize {
-    store.history_of(UserHash::of("hot")).await.unwrap().entries.len()
 }
 
 #[tokio::test]
@@ -57,7 +53,8 @@ async fn fill_a_history() -> Duration {
         longest = longest.max(began.elapsed());
         let denied = |verdict| matches!(verdict, AdmitVerdict::Denied { cap: 0, used: 3.., .. });
         assert!(answers.iter().skip(3).all(|answer| denied(answer.verdict)));
-        assert_eq!(entries(&mut store).await, 10_000, "no more, whatever is recorded");
+        let entries = store.history_of(UserHash::of("hot")).await.unwrap().entries;
+        assert_eq!(entries.len(), 10_000, "no more, whatever is recorded");
     }
     assert_eq!(store.stats().dropped(), u64::from(2 * MAX_ENTRIES), "each beyond the bound is counted");
     longest

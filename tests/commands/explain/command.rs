@@ -55,7 +55,10 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
     assert_eq!(decisions["i-3"].reason(), "cap");
 
     let said = explain(&scene, &["42", "--output", "json"], "").json();
-    let send = |at_ms, id: &Value| json!({"at": at(at_ms), "channel": "push", "category": "promo", "campaign": "autumn", "cost": 1, "id_hash": id});
+    let send = |at_ms, id: &Value| {
+        json!({"at": at(at_ms), "channel": "push", "category": "promo",
+        "campaign": "autumn", "cost": 1, "id_hash": id})
+    };
     let hashes = [0, 1].map(|place| said["sends"][place]["id_hash"].clone());
     assert!(hashes.iter().all(|hash| hash.as_str().is_some_and(|hash| hash.len() == 12)) && hashes[0] != hashes[1]);
     assert_eq!(said["sends"], json!([send(first, &hashes[0]), send(second, &hashes[1])]));

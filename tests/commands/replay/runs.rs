@@ -24,10 +24,8 @@ pub const ARGS: [&str; 5] = ["--policy", "policy.toml", "--intents", "intents", 
 
 pub const UNLIMITED: &str = "[default]\ncaps = \"unlimited\"\n";
 
-pub const TWO_A_DAY: &str =
-    "version = \"two\"\n[default]\ncaps = [{ name = \"daily\", limit = 2, window = \"24h\" }]\n";
-pub const ONE_A_DAY: &str =
-    "version = \"one\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n";
+pub const TWO_A_DAY: &str = "version = \"two\"\n[default]\ncaps = [{ name = \"day\", limit = 2, window = \"24h\" }]\n";
+pub const ONE_A_DAY: &str = "version = \"one\"\n[default]\ncaps = [{ name = \"day\", limit = 1, window = \"24h\" }]\n";
 
 pub struct Folder(pub Scratch);
 

@@ -178,7 +178,7 @@ fn bitmaps_of_every_kind_of_container_are_read_as_the_library_reads_them_and_wri
     // The ranges of <https://github.com/RoaringBitmap/roaring/issues/467>, where a check took runs up to the end of their container for
     // wrong.
     let mut bitmap: RoaringBitmap =
-        [0..44_247, 45_576..67_247, 68_819..89_413, 92_266..132_098].into_iter().flatten().collect();
+        [0_u32..44_247, 45_576..67_247, 68_819..89_413, 92_266..132_098].into_iter().flatten().collect();
     bitmap.optimize();
     bitmaps.push(bitmap);
     for bitmap in bitmaps {
