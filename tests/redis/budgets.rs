@@ -97,15 +97,6 @@ async fn take(ledger: &mut RedisLedger, name: &str, turn: &TakeTurn) -> Result<T
     Ok(ledger.turn_at(&budget(name), new_number(), turn).await?.expect("it is a later one").0)
 }
 
-/// Takes a new turn for as many tokens of each of these.
-async fn take_each(ledger: &mut RedisLedger, names: &[String], tokens: u64) -> Vec<Result<TakeAnswer, StoreError>> {
-    let mut answers = Vec::new();
-    for name in names {
-        answers.push(take(ledger, name, &turn(tokens)).await);
-    }
-    answers
-}
-
 /// Asks again, in another turn, until it is answered, for at most a minute.
 async fn take_patiently(ledger: &mut RedisLedger, name: &str, turn: &TakeTurn) -> TakeAnswer {
     take_turn_patiently(ledger, name, new_number(), turn).await
@@ -335,41 +326,7 @@ async fn a_server_whose_clock_is_wrong_grants_nothing_and_frees_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn budgets_of_a_moving_slot_are_granted_on_whichever_node_they_are() {
-    let cluster = RedisCluster::start(3, 0).unwrap();
-    let options = options(&cluster.nodes());
-    let (opened, mut ledger) = ledger_of(&options).await;
-    let keyspace = &opened.keyspace;
-    let shard = keyspace.budget_shard(&budget("budget-0"));
-    let of_shard = |from: usize| {
-        let names = (from..).map(|number| format!("budget-{number}"));
-        names.filter(|name| keyspace.budget_shard(&budget(name)) == shard).take(4).collect::<Vec<_>>()
-    };
-    let (old, new) = (of_shard(0), of_shard(10_000));
-    for name in &old {
-        take_patiently(&mut ledger, name, &turn(1)).await;
-    }
-    let slot = keyspace.slot(shard);
-    let from = cluster.owner_of(slot).unwrap();
-    let half = cluster.begin_move(slot, from, (from + 1) % 3).unwrap();
-    let names = [old, new].concat();
-    for (moved, expected) in [(None, [2, 1]), (Some(keyspace.epoch_key(shard)), [3, 2]), (None, [4, 3])] {
-        if let Some(key) = moved {
-            half.move_key(&key).unwrap();
-            half.move_key(&keyspace.budget_key(&budget(&names[0]))).unwrap();
-        }
-        let answers = take_each(&mut ledger, &names, 1).await;
-        let used: Vec<u64> = answers.into_iter().map(|answer| answer.unwrap().used).collect();
-        assert_eq!(used, [[expected[0]; 4], [expected[1]; 4]].concat());
-    }
-    half.finish().unwrap();
-    for (name, expected) in names.iter().zip([5, 5, 5, 5, 4]) {
-        assert_eq!(take_patiently(&mut ledger, name, &turn(1)).await.used, expected);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn unknown_campaigns_stay_closed_while_their_slot_moves_and_new_ones_of_another_budget_are_granted() {
+async fn while_a_slot_moves_budgets_are_granted_on_whichever_node_they_are_and_unknown_campaigns_stay_closed() {
     const WHY: &str = "nobody knows what they have used";
     let cluster = RedisCluster::start(3, 0).unwrap();
     let options = options(&cluster.nodes());
@@ -377,27 +334,30 @@ async fn unknown_campaigns_stay_closed_while_their_slot_moves_and_new_ones_of_an
     let (keyspace, shard) = (&opened.keyspace, 0);
     let of_shard = |name: &str| {
         let of = |number| BudgetId { name: name.into(), campaign: Some(format!("campaign-{number}").into()) };
-        (0..).map(of).filter(|id| keyspace.budget_shard(id) == shard).take(4).collect::<Vec<_>>()
+        (0..).map(of).filter(|id| keyspace.budget_shard(id) == shard).take(5).collect::<Vec<_>>()
     };
-    let (closed, open) = (of_shard("closed"), of_shard("open"));
+    let (closed, open, old) = (of_shard("closed"), of_shard("open"), of_shard("old").remove(0));
+    ledger.turn_at(&old, new_number(), &turn(1)).await.unwrap();
     let slot = keyspace.slot(shard);
     let from = cluster.owner_of(slot).unwrap();
     let unknown = keyspace.unknown_key(shard);
     cluster.node(from).query::<()>(&["HSET", &unknown, "closed", &format!("0 {WHY}")]).unwrap();
     let half = cluster.begin_move(slot, from, (from + 1) % 3).unwrap();
-    let moved = [None, Some(keyspace.epoch_key(shard)), Some(unknown)];
-    for ((closed, open), moved) in closed.iter().zip(&open).zip(moved) {
+    let moved = [None, Some(keyspace.epoch_key(shard)), Some(unknown), Some(keyspace.budget_key(&old))];
+    for (((closed, open), moved), used) in closed.iter().zip(&open).zip(moved).zip(2..) {
         if let Some(key) = moved {
             half.move_key(&key).unwrap();
         }
         let refused = ledger.turn_at(closed, new_number(), &turn(1)).await;
         assert!(refused.is_err(), "{refused:?}");
-        let (answer, _) = ledger.turn_at(open, new_number(), &turn(1)).await.unwrap().unwrap();
-        assert_eq!((answer.granted, answer.used), (1, 1));
+        for (budget, used) in [(open, 1), (&old, used)] {
+            let (answer, _) = ledger.turn_at(budget, new_number(), &turn(1)).await.unwrap().unwrap();
+            assert_eq!((answer.granted, answer.used), (1, used), "{budget:?}");
+        }
     }
     half.finish().unwrap();
     let asked =
-        patiently(Duration::from_secs(60), async || match ledger.turn_at(&closed[3], new_number(), &turn(1)).await {
+        patiently(Duration::from_secs(60), async || match ledger.turn_at(&closed[4], new_number(), &turn(1)).await {
             Err(StoreError::LostHistory { message, .. }) => Some(message),
             Err(StoreError::Temporary(_)) => None,
             other => panic!("{other:?}"),
