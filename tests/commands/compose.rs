@@ -2,11 +2,11 @@
 
 use std::{path::Path, process::Command};
 
-use testkit::{process::output, redis::RedisServer, unique};
+use testkit::{redis::RedisServer, unique};
 
 use crate::{
     check::check,
-    support::{Scene, weir},
+    support::{Scene, succeed, weir},
 };
 
 /// Kafka's default, which the tests' broker does not have.
@@ -53,8 +53,7 @@ fn the_check_finds_nothing_to_complain_about_in_what_compose_creates() {
     for name in ["new", "active", "dormant", "staff"] {
         build.arg(format!("{name}={}", repository(&format!("deploy/segments/{name}.txt")).display()));
     }
-    let built = output(&mut build).unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    succeed(&mut build);
 
     let mut config: toml::Table = read("deploy/weir.toml").parse().unwrap();
     let kafka = config["kafka"].as_table_mut().unwrap();
@@ -72,7 +71,6 @@ fn the_check_finds_nothing_to_complain_about_in_what_compose_creates() {
     let found = check(&scene, &config.to_string());
     found.is_fine();
     // The machine's time zones may be older than weir's.
-    let warnings: Vec<String> =
-        found.of("warning").into_iter().filter(|line| !line.starts_with("time zones:")).collect();
-    assert_eq!(warnings, Vec::<String>::new());
+    let warned: Vec<String> = found.of("warning").into_iter().filter(|line| !line.starts_with("time zones:")).collect();
+    assert_eq!(warned, Vec::<String>::new());
 }

@@ -3,13 +3,7 @@
 
 mod unreadable;
 
-use std::{
-    collections::BTreeMap,
-    ops::RangeInclusive,
-    process::Command,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-};
+use std::{collections::BTreeMap, ops::RangeInclusive, process::Command, thread};
 
 use crate::support::{
     DEADLINE, Scene, contains_all,
@@ -25,6 +19,7 @@ use testkit::{
     wait_for, wait_until,
     worker::Worker,
 };
+use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::{
         shard::{Layout, UserHash, shard_tags},
@@ -166,25 +161,16 @@ impl Old {
     }
 
     /// Publishes intents, not far ahead of the worker, until it is told to stop; gives how many.
-    fn load(&self, stop: &AtomicBool) -> usize {
+    fn load(&self, stop: &CancellationToken) -> usize {
         let (mut wave, mut published) = (0, 0);
-        while !stop.load(Ordering::Acquire) {
+        while !stop.is_cancelled() {
             let one = |user: usize| intent(&format!("load-{wave}-{user}"), user, json!({"channel": "push"}));
             self.scene.publish((0..100).map(|place| one(USERS / 2 + (wave * 100 + place) % USERS)));
             (wave, published) = (wave + 1, published + 100);
-            let may_go_on = || stop.load(Ordering::Acquire) || self.scene.done() + 500 > published;
+            let may_go_on = || stop.is_cancelled() || self.scene.done() + 500 > published;
             wait_for(DEADLINE, || may_go_on().then_some(()));
         }
         wave * 100
-    }
-}
-
-/// Ends the load, also of a test that fails.
-struct Stops<'s>(&'s AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -199,9 +185,10 @@ fn a_history_is_made_longer_under_load_and_equals_a_twins() {
     let old = Old::new("lengthen");
     let scene = &old.scene;
     let mut worker = scene.ready("only");
-    let stopped = AtomicBool::new(false);
+    let stopped = CancellationToken::new();
     let published = thread::scope(|scope| {
-        let stops = Stops(&stopped);
+        // Ends the load, also of a test that fails.
+        let stops = stopped.clone().drop_guard();
         let load = scope.spawn(|| old.load(&stopped));
         wait_until(DEADLINE, "intents are decided", || scene.done() > 500);
         succeed(&mut old.rebuild(&["--history", "32d"]));

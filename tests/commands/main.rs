@@ -14,6 +14,5 @@ mod explain;
 mod lengthen;
 mod rebuild;
 mod rebuild_budgets;
-mod rebuild_channels;
 mod replay;
 mod segments;

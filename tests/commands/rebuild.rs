@@ -12,21 +12,18 @@ use crate::support::{
 };
 use serde_json::Value;
 use testkit::{
-    kafka::Record,
+    kafka::{Consumed, Record},
     process::{Guarded, output},
     redis::RedisCluster,
     stack::Stack,
     wait_until,
     worker::Worker,
 };
-use weir_core::ports::Clock as _;
-use weir_domain::{Layout, UserHash, slot_of_shard};
+use weir_core::{
+    basis::shard::{Layout, UserHash, slot_of_shard},
+    ports::Clock as _,
+};
 use weir_worker::clock::SystemClock;
-
-/// The parts of weir that say where a user's history is.
-mod weir_domain {
-    pub use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
-}
 
 /// Windows that do not end while the test runs, so that a twin gives the same verdicts at other times.
 const POLICY: &str = r#"
@@ -59,8 +56,18 @@ type Told = (String, String, u64);
 fn scene(kafka_name: &str, redis: Vec<String>) -> Scene {
     let mut scene = Scene::on_redis(redis, kafka_name, 4, POLICY);
     scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 3);
+    let mail = scene.topic("approved-email");
+    let kept = [("max.message.bytes", "9000000"), ("retention.ms", "691200000")];
+    // With more partitions than kafka.approved: a rebuild tells them apart.
+    scene.kafka.create_topic_with(&mail, 5, &kept).unwrap();
+    scene.set("WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL", mail);
     scene.set("WEIR__REDIS__TIMEOUT", "5s");
     scene
+}
+
+/// What was approved, of all channels.
+fn approved(scene: &Scene) -> impl Iterator<Item = Consumed> {
+    ["approved", "approved-email"].into_iter().flat_map(move |topic| scene.output(topic))
 }
 
 /// A scene whose Redis is going to be lost, its twin, and a worker each.
@@ -123,11 +130,8 @@ impl Pair {
         let first = self.sent.len() - count;
         for scene in self.scenes() {
             let numbered = self.sent.iter().enumerate().skip(first);
-            scene.publish(
-                numbered.map(|(place, sent)| {
-                    Record::new(sent.user.to_string(), sent.json()).header(CASE, place.to_string())
-                }),
-            );
+            let record = |sent: &Sent| Record::new(sent.user.to_string(), sent.json());
+            scene.publish(numbered.map(|(place, sent)| record(sent).header(CASE, place.to_string())));
         }
     }
 
@@ -233,7 +237,7 @@ fn wait_refunded(scene: &Scene) {
 /// The decision on each intent, in the order of publishing.
 fn told(scene: &Scene) -> BTreeMap<usize, Told> {
     let mut all = BTreeMap::new();
-    let approved = scene.output("approved").into_iter().map(|record| (record, Value::Null));
+    let approved = approved(scene).map(|record| (record, Value::Null));
     let suppressed = scene.output("suppressed").into_iter().map(|record| {
         let envelope = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
         (record, envelope)
@@ -257,6 +261,11 @@ fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
     let mut pair = Pair::begun("rebuild");
     pair.publish(500);
     pair.compare();
+    for (topic, is_mail) in [("approved-email", true), ("approved", false)] {
+        let records = pair.lossy.output(topic);
+        let fits = |record: &Consumed| record.value_text().contains(r#""channel":"email""#) == is_mail;
+        assert!(records.len() > 50 && records.iter().all(fits), "{topic}: each channel has its topic");
+    }
 
     // A node comes back empty. Users elsewhere are served, and their refunds are taken; the others wait, and that is told.
     let lost = pair.nodes()[1];
@@ -340,7 +349,7 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
 /// The numbers of names in the decisions on approved records; fails where a name has two, or a number.
 fn numbers(scene: &Scene) -> BTreeMap<String, u64> {
     let (mut numbers, mut names) = (BTreeMap::new(), BTreeMap::new());
-    for record in scene.output("approved") {
+    for record in approved(scene) {
         let decision = approval(&record);
         let class = decision["class"].as_array().cloned().unwrap_or_default();
         let name = |at: usize| class.get(at).unwrap_or(&Value::Null).to_string();

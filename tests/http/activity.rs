@@ -14,22 +14,22 @@ use weir_worker::clock::SystemClock;
 
 use crate::{
     client::{Client, JSON, Reply},
-    in_process::{Server, Shown, one_user},
+    in_process::{Server, Shown},
+    support::unlimited,
 };
 
 const PRESSURE: &str = "[pressure]\nmax_active_users = 100_000\nwindow = \"30m\"\naction = \"suppress\"\n";
 
 /// What is in force once the policy's window has been read.
 fn in_force() -> Arc<PressureState> {
-    let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{PRESSURE}");
-    let policy = parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap();
+    let policy = parse_policy("policy.toml", &unlimited(1, PRESSURE), Format::Toml, 86_400_000).unwrap();
     Arc::new(PressureState::new(policy.pressure.as_ref().unwrap()))
 }
 
-fn server(policy: &str, pressure: &Arc<Pressure>) -> Server {
+fn server(pressure: &Arc<Pressure>) -> Server {
     let shown = Shown { noted: Some(Arc::clone(pressure)), ..Shown::default() };
     let options = HttpSettings { body_bytes: 200_000, ..HttpSettings::default() };
-    Server::with(&options, one_user(), policy, shown)
+    Server::with(&options, PRESSURE, shown)
 }
 
 fn report(client: &Client, body: &Value) -> Reply {
@@ -47,7 +47,7 @@ fn minutes_ago(minutes: i64) -> String {
 #[test]
 fn reported_users_are_active_and_late_reports_have_no_effect() {
     let (pressure, _told) = Pressure::new();
-    let server = server(PRESSURE, &pressure);
+    let server = server(&pressure);
     let client = &server.client;
     let reply = report(client, &json!({"user_ids": [1]}));
     reply.problem(503, "not_read_yet");
@@ -75,7 +75,7 @@ fn a_mistaken_report_is_a_problem_and_nobody_is_active_by_it() {
     let (pressure, _told) = Pressure::new();
     let state = in_force();
     pressure.replace(Some(Arc::clone(&state)));
-    let server = server(PRESSURE, &pressure);
+    let server = server(&pressure);
     let client = &server.client;
     let many: Vec<u64> = (0..10_001).collect();
     for (body, reason) in [
@@ -96,12 +96,4 @@ fn a_mistaken_report_is_a_problem_and_nobody_is_active_by_it() {
     post("/v1/activity", JSON, &[b' '; 200_001]).problem(413, "too_large");
     client.get("/v1/activity").problem(405, "no_such_method");
     assert_eq!(state.users.estimate(), 0, "nothing of them counts");
-}
-
-#[test]
-fn without_pressure_in_the_policy_a_report_is_refused_with_that_reason() {
-    let (pressure, _told) = Pressure::new();
-    let server = server("", &pressure);
-    let problem = report(&server.client, &json!({"user_ids": [1]})).problem(404, "no_pressure");
-    assert!(problem["detail"].as_str().unwrap().contains("[pressure]"), "{problem}");
 }

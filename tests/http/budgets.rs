@@ -20,35 +20,21 @@ use crate::{
         DEADLINE, Scene, contains_all,
         http::{address, metric, wait_degraded, wait_whole},
         outcome::{intent, zone_of_noon},
-        stop,
+        stop, unlimited,
     },
 };
 
 /// As scenes have it.
 const SHARDS: u16 = 64;
 
-/// A policy whose caps deny nothing, with these budgets.
-fn policy(budgets: &str) -> String {
-    format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{budgets}")
-}
-
 const BUDGETS: &str = r#"
-[[budgets]]
-name = "everything"
-limit = 5_000
-total = true
-[[budgets]]
-name = "sms"
-channel = "sms"
-limit = 20
-window = "1h"
-best_effort = true
-[[budgets]]
-name = "money"
-each = "campaign"
-limit = 300
-per = "month"
-best_effort = true
+version = "1"
+default = { caps = "unlimited" }
+budgets = [
+  { name = "everything", limit = 5_000, total = true },
+  { name = "sms", channel = "sms", limit = 20, window = "1h", best_effort = true },
+  { name = "money", each = "campaign", limit = 300, per = "month", best_effort = true },
+]
 "#;
 
 fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
@@ -86,14 +72,13 @@ fn wait_used(client: &Client, name: &str, campaign: Option<&str>, used: u64) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
-    let policy = format!("timezone = {:?}\n{}", zone_of_noon(), policy(BUDGETS));
+    let policy = format!("timezone = {:?}{BUDGETS}", zone_of_noon());
     let scene = Scene::new("http-budgets", 1, &policy);
     let (mut worker, client) = Client::ready(&scene, "one");
     let fresh = client.get("/v1/budgets").json();
     let bare = |name: &str, limit: u64, span: (&str, Value)| {
-        let figures = json!({"kind": "budget", "name": name, "limit": limit, "used": 0, "left": limit, "leased": 0, "held": 0,
+        let mut row = json!({"kind": "budget", "name": name, "limit": limit, "used": 0, "left": limit, "leased": 0, "held": 0,
             "members": null, "free_at": null, "why": null, "available": true});
-        let mut row = figures;
         row[span.0] = span.1;
         row
     };
@@ -120,8 +105,8 @@ async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
         let row = wait_used(&client, "money", Some(campaign), used);
         assert_eq!((&row["per"], &row["free_at"]), (&json!("month"), &Value::Null));
     }
-    let names: Vec<Value> = client.get("/v1/budgets").json()["budgets"].as_array().unwrap().clone();
-    let names: Vec<&str> = names.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    let all = client.get("/v1/budgets").json();
+    let names: Vec<&Value> = all["budgets"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
     assert_eq!(names, ["everything", "sms", "money", "money"], "in the policy's order");
 
     one_by_name(&client);
@@ -172,25 +157,12 @@ async fn on_the_page(browser: &Browser) {
     browser.wait("the page shows four budgets", &format!("return {rows} === 4")).await;
     assert_eq!(browser.script("return document.getElementById('limits-card').hidden").await, false);
     let shown = browser.text("#limits").await;
-    contains_all(
-        &shown,
-        &[
-            "everything",
-            "in total",
-            "5,000",
-            "sms",
-            "in any 1h",
-            "money of spring",
-            "money of summer",
-            "per month",
-            "open",
-        ],
-    );
-    let lines =
-        "return [...document.querySelectorAll('#limits th .whole')].map((name) => name.getClientRects().length)";
+    contains_all(&shown, &["everything", "in total", "5,000", "sms", "in any 1h", "per month", "open"]);
+    contains_all(&shown, &["money of spring", "money of summer"]);
+    let line = "return [...document.querySelectorAll('#limits th .whole')].map((name) => name.getClientRects().length)";
     for screen in [LIGHT, PHONE] {
         browser.screen(screen);
-        assert_eq!(browser.script(lines).await, json!([1, 1, 1, 1]), "a budget's name is on one line: {screen:?}");
+        assert_eq!(browser.script(line).await, json!([1, 1, 1, 1]), "a budget's name is on one line: {screen:?}");
         let wide = browser.script("return [document.documentElement.scrollWidth, window.innerWidth]").await;
         assert!(wide[0].as_u64() <= wide[1].as_u64(), "{screen:?} scrolls sideways: {wide}");
     }
@@ -205,7 +177,7 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
     for number in 0..9 {
         let _ = write!(text, "[[budgets]]\nname = \"b{number}\"\nchannel = \"c{number}\"\nlimit = 50\ntotal = true\n");
     }
-    let mut scene = Scene::on_redis(cluster.nodes(), "budgets-away", 1, &policy(&text));
+    let mut scene = Scene::on_redis(cluster.nodes(), "budgets-away", 1, &unlimited(1, &text));
     scene.set("WEIR__REDIS__TIMEOUT", "500ms");
     let mut worker = scene.worker("one");
     wait_whole(&worker);
@@ -239,8 +211,7 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
         assert_eq!(row["why"], "cannot be read from Redis", "{row}");
     }
     // It is degraded once this instance needs more of it.
-    let all = |_: usize| json!({"channel": format!("c{}", &on_it[0][1..])});
-    publish(&scene, "during", 60, &all(0));
+    publish(&scene, "during", 60, &json!({"channel": format!("c{}", &on_it[0][1..])}));
     wait_until(DEADLINE, "the status names it", || {
         let entry = wait_degraded(&worker, "budget");
         let message = entry["message"].as_str().unwrap();
@@ -257,7 +228,7 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
 #[test]
 fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
     const REQUESTS: u64 = 200;
-    let budgets = policy("[[budgets]]\nname = \"all\"\nlimit = 1_000_000\nwindow = \"5m\"\n");
+    let budgets = unlimited(1, "[[budgets]]\nname = \"all\"\nlimit = 1_000_000\nwindow = \"5m\"\n");
     let (mut redis, mut scene) = Scene::with_redis("budgets-gone", 1, &budgets);
     for (variable, value) in [
         ("WEIR__REDIS__TIMEOUT", "60s"),
@@ -317,7 +288,7 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
     const ROWS: usize = 1_000;
     const FRESH_FOR: Duration = Duration::from_millis(500);
     let each = |name: &str| format!("[[budgets]]\nname = {name:?}\neach = \"campaign\"\nlimit = 1\ntotal = true\n");
-    let text = policy(&[each("one"), each("other")].concat());
+    let text = unlimited(1, &[each("one"), each("other")].concat());
     let (redis, mut scene) = Scene::with_redis("budgets-many", 1, &text);
     scene.set("WEIR__HTTP__RATE", "0");
     let (mut worker, client) = Client::ready(&scene, "one");

@@ -29,14 +29,10 @@ fn writes(redis: &RedisServer) -> u64 {
     redis.figure("persistence", "rdb_changes_since_last_save").unwrap()
 }
 
-fn scene(name: &str, nodes: Vec<String>) -> Scene {
-    Scene::on_redis(nodes, name, 1, POLICY)
-}
-
 #[test]
 fn a_decision_is_the_worker_s_own_once_an_id_and_takes_one_round_trip() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = scene("decide", vec![redis.url()]);
+    let mut scene = Scene::on_redis(vec![redis.url()], "decide", 1, POLICY);
     scene.extra = "[intent.fields]\nuser_id = \"/to/id\"\n".to_owned();
     let (worker, client) = Client::ready(&scene, "decide");
     let intent = |id: &str, user: u64| json!({"id": id, "to": {"id": user}, "channel": "push", "payload": [1.10, "é"]});
@@ -84,7 +80,9 @@ fn dry_run(client: &Client, redis: &RedisServer, intent: &impl Fn(&str, u64) -> 
     let free = client.decide("?dry_run=true", &intent("dry", 8)).json();
     assert_eq!(free["verdict"], "approved");
     assert_eq!(since(redis, &before).get("evalsha"), Some(&2), "one each");
-    assert_eq!(writes(redis), written, "nothing is written");
+    let new = json!({"id": "new", "to": {"id": 8}, "channel": "a new channel", "campaign": "a new name"});
+    assert_eq!(client.decide("?dry_run=true", &new).json()["verdict"], "approved");
+    assert_eq!(writes(redis), written, "nothing is written, and no new name");
     assert_eq!(client.get("/v1/users/8").json()["sends"], json!([]));
     assert_eq!(client.decide("?dry_run=false", &intent("dry", 8)).json()["verdict"], "approved");
     assert_eq!(client.get("/v1/users/8").json()["sends"].as_array().unwrap().len(), 1, "read after written");
@@ -95,7 +93,7 @@ fn equal_lookups_at_the_same_time_ask_redis_once() {
     const LOOKUPS: usize = 20;
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let proxy = Proxy::start(redis.url().strip_prefix("redis://").unwrap()).unwrap();
-    let mut scene = scene("flight", vec![format!("redis://{}", proxy.address())]);
+    let mut scene = Scene::on_redis(vec![format!("redis://{}", proxy.address())], "flight", 1, POLICY);
     scene.set("WEIR__REDIS__TIMEOUT", "30s");
     scene.set("WEIR__HTTP__TIMEOUT", "1m");
     let (worker, client) = Client::ready(&scene, "flight");

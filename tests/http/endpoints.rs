@@ -67,20 +67,16 @@ fn users(client: &Client, scene: &Scene) {
     assert_eq!((&user["user_id"], &user["segment"], &user["sends"]), (&json!("5"), &json!("new"), &json!([])));
     assert_eq!(user["caps"][0]["used"], 0);
     // What a lane sends shows.
-    let sends =
-        |number| intent(&format!("u5-{number}"), 5, json!({"channel": "push", "campaign": "spring", "cost": 2}));
-    scene.publish((0..2).map(sends));
+    let of = json!({"channel": "push", "campaign": "spring", "cost": 2});
+    scene.publish((0..2).map(|number| intent(&format!("u5-{number}"), 5, of.clone())));
     let mut user = Value::Null;
     wait_until(DEADLINE, "the send shows", || {
         user = client.get("/v1/users/5").json();
         user["sends"] != json!([])
     });
     let send = &user["sends"][0];
-    assert_eq!(
-        (&send["channel"], &send["category"], &send["campaign"]),
-        (&json!("push"), &json!(null), &json!("spring"))
-    );
-    assert_eq!(send["cost"], 2);
+    let class = [&send["channel"], &send["category"], &send["campaign"], &send["cost"]];
+    assert_eq!(class, [&json!("push"), &json!(null), &json!("spring"), &json!(2)]);
     let (daily, weekly) = (&user["caps"][0], &user["caps"][1]);
     assert_eq!((&daily["name"], &daily["limit"], &daily["used"]), (&json!("daily"), &json!(2), &json!(2)));
     assert_eq!((&daily["window"], &weekly["used"]), (&json!("24h"), &json!(2)));
@@ -135,10 +131,6 @@ fn mistakes(client: &Client) {
         ("/v1/nothing", 404, "no_such_path"),
         ("/v1/segments/none/members/7", 404, "no_such_segment"),
         ("/v1/segments/none/members", 404, "no_such_segment"),
-        ("/v1/segments/new/members?limit=0", 400, "limit"),
-        ("/v1/segments/new/members?limit=10001", 400, "limit"),
-        ("/v1/segments/new/members?limit=ten", 400, "limit"),
-        ("/v1/segments/new/members?after=-1", 400, "after"),
         ("/v1/segments/new/members?after=", 400, "after"),
         ("/v1/segments/new/members?befor=1", 400, "query"),
         ("/v1/segments/new/members?limit=1&limit=2", 400, "query"),
@@ -162,8 +154,9 @@ fn mistakes(client: &Client) {
         reply.problem(405, "no_such_method");
         assert_eq!(reply.headers["allow"], allow, "{method} {path}");
     }
-    let json = [("content-type", "application/json")];
-    let bodies: [(&[u8], &str); 6] = [
+    let json = [JSON];
+    let bodies: [(&[u8], &str); 7] = [
+        (b"", "empty"),
         (b"{", "not_json"),
         (b"[]", "wrong_type"),
         (br#"{"id":"i"}"#, "missing_field"),
@@ -174,7 +167,6 @@ fn mistakes(client: &Client) {
     for (body, reason) in bodies {
         client.send("POST", "/v1/decisions", &json, body).problem(400, reason);
     }
-    client.send("POST", "/v1/decisions", &json, b"").problem(400, "empty");
     let good = br#"{"id":"i","user_id":1}"#;
     client.send("POST", "/v1/decisions?dry_run=1", &json, good).problem(400, "query");
     client.send("POST", "/v1/decisions?dryrun=true", &json, good).problem(400, "query");
@@ -203,7 +195,6 @@ fn documented(client: &Client) {
                 path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new").replace("{budget}", "total");
             let real =
                 real.replace("{service}", "hedwig").replace("{instance}", "hedwig-1").replace("{admission}", "a.7");
-            let headers = [("content-type", "application/json")];
             let body: &[u8] = match (method.as_str(), path.as_str()) {
                 ("put", _) => INSTANCE,
                 ("post", "/v1/services/{service}/admissions") => b"{}",
@@ -211,17 +202,14 @@ fn documented(client: &Client) {
                 ("post", _) => br#"{"id":"documented","user_id":"d"}"#,
                 _ => b"",
             };
-            let reply = client.send(&method.to_uppercase(), &real, &headers, body);
+            let reply = client.send(&method.to_uppercase(), &real, &[JSON], body);
             assert_eq!(reply.status, 200, "{method} {path}: {reply:?}");
             let content = &operation["responses"]["200"]["content"];
             let media_type = reply.headers["content-type"].split(';').next().unwrap();
             assert!(content[media_type].is_object(), "{method} {path}: {media_type} in {content}");
             for status in ["400", "404", "405", "414", "429", "431", "500", "503", "504"] {
                 let problem = &operation["responses"][status]["content"]["application/problem+json"]["schema"];
-                assert!(
-                    problem["$ref"].as_str().is_some_and(|to| to.ends_with("/Problem")),
-                    "{method} {path} {status}"
-                );
+                assert_eq!(problem["$ref"], "#/components/schemas/Problem", "{method} {path} {status}");
             }
         }
     }
@@ -229,9 +217,4 @@ fn documented(client: &Client) {
     let example = &document["components"]["schemas"]["Decision"]["examples"][0];
     let answered = client.decide("?dry_run=true", &serde_json::json!({"id": "example", "user_id": 5})).json();
     assert_eq!((&example["origin"], &example["schema"]), (&answered["origin"], &answered["schema"]));
-    let text = document.to_string();
-    for part in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
-        let name = part.split('"').next().unwrap();
-        assert!(document["components"]["schemas"][name].is_object(), "{name} is nowhere");
-    }
 }

@@ -2,12 +2,12 @@
 
 use std::{
     io::Write as _,
-    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 use testkit::{redis::RedisCluster, wait_until};
+use tokio_util::sync::CancellationToken;
 use weir_core::basis::shard::{UserHash, slot_of_shard};
 
 use crate::{
@@ -105,7 +105,7 @@ fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
     assert!(on_it.len() > ASKING && elsewhere.len() > ASKING);
 
     cluster.freeze(victim);
-    let over = AtomicBool::new(false);
+    let over = CancellationToken::new();
     let prompt = |user: &u64| {
         let began = Instant::now();
         let reply = client.get(&format!("/v1/users/{user}"));
@@ -117,7 +117,7 @@ fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
             let (client, on_it, over) = (client.clone(), &on_it, &over);
             scope.spawn(move || {
                 for user in on_it.iter().cycle().skip(asker * 7) {
-                    if over.load(Ordering::Relaxed) {
+                    if over.is_cancelled() {
                         return;
                     }
                     let reply = client.get(&format!("/v1/users/{user}"));
@@ -125,21 +125,19 @@ fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
                 }
             });
         }
-        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            // From the first moment on, while nobody knows yet that the node hangs, and after that.
-            let mut users = elsewhere.iter().cycle();
-            let mut ask_some = || users.by_ref().take(10).for_each(prompt);
+        // Also where an assertion fails.
+        let _ends = over.clone().drop_guard();
+        // From the first moment on, while nobody knows yet that the node hangs, and after that.
+        let mut users = elsewhere.iter().cycle();
+        let mut ask_some = || users.by_ref().take(10).for_each(prompt);
+        ask_some();
+        wait_until(DEADLINE, "it is found out", || {
             ask_some();
-            wait_until(DEADLINE, "it is found out", || {
-                ask_some();
-                degraded(&worker).iter().any(|(what, _)| what == "shards_unavailable")
-            });
-            ask_some();
-            let intent = json!({"id": "i", "user_id": elsewhere[0]});
-            assert_eq!(client.decide("", &intent).json()["verdict"], "approved");
-        }));
-        over.store(true, Ordering::Relaxed);
-        asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            degraded(&worker).iter().any(|(what, _)| what == "shards_unavailable")
+        });
+        ask_some();
+        let intent = json!({"id": "i", "user_id": elsewhere[0]});
+        assert_eq!(client.decide("", &intent).json()["verdict"], "approved");
     });
 
     // Those of the node are told at once, and when to ask again; the instance stays ready.

@@ -4,7 +4,7 @@ use serde_json::json;
 use testkit::wait_until;
 
 use crate::{
-    client::Client,
+    client::{Client, JSON},
     support::{DEADLINE, POLICY, Scene, http::wait_ready},
 };
 
@@ -39,11 +39,10 @@ fn with_a_token_users_data_is_for_those_who_have_it_and_the_token_is_told_nowher
     let intent = json!({"id": "i", "user_id": 7});
     stranger.decide("", &intent).problem(401, "unauthorized");
     stranger.send("DELETE", "/v1/users/7", &[], b"").problem(401, "unauthorized");
-    let report = |client: &Client| {
-        client.send("POST", "/v1/activity", &[("content-type", "application/json")], br#"{"user_ids":[7]}"#)
-    };
+    let report = |client: &Client| client.send("POST", "/v1/activity", &[JSON], br#"{"user_ids":[7]}"#);
     report(&stranger).problem(401, "unauthorized");
-    report(&friends[0]).problem(404, "no_pressure");
+    let problem = report(&friends[0]).problem(404, "no_pressure");
+    assert!(problem["detail"].as_str().unwrap().contains("[pressure]"), "{problem}");
     let services = [
         ("PUT", "/v1/services/email/instances/e-0"),
         ("DELETE", "/v1/services/email/instances/e-0"),
@@ -53,8 +52,7 @@ fn with_a_token_users_data_is_for_those_who_have_it_and_the_token_is_told_nowher
     for (method, path) in services {
         stranger.send(method, path, &[], b"").problem(401, "unauthorized");
     }
-    let json = [("content-type", "application/json")];
-    friends[0].send("POST", "/v1/services/email/admissions", &json, b"{}").problem(503, "no_instances");
+    friends[0].send("POST", "/v1/services/email/admissions", &[JSON], b"{}").problem(503, "no_instances");
     assert_eq!(friends[0].get("/v1/users/7").json()["sends"], json!([]));
     assert_eq!(friends[0].decide("", &intent).json()["verdict"], "approved");
     // The file is replaced, first by one that holds no token.

@@ -1,4 +1,4 @@
-//! A server in the test's own process, with segments and queries of the test's choice.
+//! A server in the test's own process, with queries that are never answered.
 
 use std::sync::Arc;
 
@@ -30,7 +30,10 @@ use weir_worker::{
     refresh::Refreshed,
 };
 
-use crate::{client::Client, support::DEADLINE};
+use crate::{
+    client::Client,
+    support::{DEADLINE, unlimited},
+};
 
 struct Fine;
 
@@ -70,13 +73,10 @@ impl Queries for Never {
     }
 }
 
-pub fn set(kind: UserIdKind, members: Members) -> SegmentSet {
-    let segment = Segment { name: "only".to_owned(), sha256: Sha256([0; 32]), bytes: 0, members: Arc::new(members) };
-    SegmentSet::new("v1".to_owned(), UserIds::new(kind, ""), vec![segment])
-}
-
-pub fn one_user() -> SegmentSet {
-    set(UserIdKind::U32, Members::U32([1].into_iter().collect()))
+fn one_user() -> SegmentSet {
+    let members = Arc::new(Members::U32([1].into_iter().collect()));
+    let segment = Segment { name: "only".to_owned(), sha256: Sha256([0; 32]), bytes: 0, members };
+    SegmentSet::new("v1".to_owned(), UserIds::new(UserIdKind::U32, ""), vec![segment])
 }
 
 /// The limits of a policy, with an empty ledger and no leases.
@@ -118,17 +118,16 @@ pub struct Shown {
 
 impl Server {
     pub fn start(options: &HttpSettings) -> Self {
-        Self::with(options, one_user(), "", Shown::default())
+        Self::with(options, "", Shown::default())
     }
 
     /// The same under a policy with these sections.
     pub fn showing(sections: &str, shown: Shown) -> Self {
-        Self::with(&HttpSettings::default(), one_user(), sections, shown)
+        Self::with(&HttpSettings::default(), sections, shown)
     }
 
     pub fn with(
         options: &HttpSettings,
-        set: SegmentSet,
         sections: &str,
         Shown { deferred, pressure: status, routes, noted: pressure }: Shown,
     ) -> Self {
@@ -137,9 +136,9 @@ impl Server {
         let (address, running) = runtime.block_on(async {
             let listener = http::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
             let address = listener.local_addr().unwrap().to_string();
-            let segments = Refreshed::new(Arc::new(set));
+            let segments = Refreshed::new(Arc::new(one_user()));
             let metrics = Arc::new(Metrics::default());
-            let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{sections}");
+            let text = unlimited(1, sections);
             let policy = Arc::new(parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap());
             let vitals = Vitals {
                 metrics: Arc::clone(&metrics),

@@ -31,41 +31,31 @@ fn end(client: &Client, service: &str, id: &str, body: &str) -> Reply {
     client.send("DELETE", &format!("/v1/services/{service}/admissions/{id}"), headers, body.as_bytes())
 }
 
-/// The id of an admission, which is given sooner or later.
-fn admitted(client: &Client, service: &str) -> String {
-    let mut id = String::new();
+/// The first admission that is as wanted, and when it was asked for; others are ended. Sooner or later one is given.
+fn admitted_where(client: &Client, service: &str, is_wanted: impl Fn(&Value) -> bool) -> (String, Instant) {
+    let mut found = None;
     wait_until(DEADLINE, "an admission is given", || {
+        let began = Instant::now();
         let reply = ask(client, service);
         if reply.status == 503 {
             let after_s: u64 = reply.headers["retry-after"].parse().unwrap();
             assert!((1..=90).contains(&after_s), "{reply:?}");
             return false;
         }
-        id = reply.json()["id"].as_str().unwrap().to_owned();
-        true
-    });
-    id
-}
-
-/// An admission that counts for so long, and when it was asked for.
-fn admitted_for(client: &Client, service: &str, timeout_ms: u64) -> (String, Instant) {
-    let mut found = None;
-    wait_until(DEADLINE, "an admission with this timeout is given", || {
-        let began = Instant::now();
-        let reply = ask(client, service);
-        if reply.status == 503 {
-            return false;
-        }
         let given = reply.json();
         let id = given["id"].as_str().unwrap().to_owned();
-        if given["timeout_ms"] != timeout_ms {
+        if is_wanted(&given) {
+            found = Some((id, began));
+        } else {
             end(client, service, &id, "").json();
-            return false;
         }
-        found = Some((id, began));
-        true
+        found.is_some()
     });
     found.unwrap()
+}
+
+fn admitted(client: &Client, service: &str) -> String {
+    admitted_where(client, service, |_| true).0
 }
 
 /// How an instance of weir shares a service; null where it does not.
@@ -362,7 +352,7 @@ fn remove_and_time_out(name: &str) -> [Duration; 2] {
     });
     // Its timeout is far away, so that it is the end that frees it.
     instance(b, "email", "e-0", &registration(60_000, 60_000)).json();
-    let (id, _) = admitted_for(a, "email", 60_000);
+    let (id, _) = admitted_where(a, "email", |given| given["timeout_ms"] == 60_000);
     assert_eq!((outstanding(a), outstanding(b)), (1, 0));
     assert_eq!(end(b, "email", &id, "{\"took_ms\":7}").json(), json!({"ended": "handed_on"}));
     wait_until(DEADLINE, "its holder has freed it", || outstanding(a) == 0);
@@ -371,7 +361,7 @@ fn remove_and_time_out(name: &str) -> [Duration; 2] {
     assert!(ended >= Some(1.0), "{ended:?}");
 
     keep();
-    let (_, began) = admitted_for(a, "email", 2_500);
+    let (_, began) = admitted_where(a, "email", |given| given["timeout_ms"] == 2_500);
     wait_until(DEADLINE, "it times out", || outstanding(a) == 0);
     let timed_out_after = began.elapsed();
     assert!(timed_out_after >= Duration::from_millis(2_500), "{timed_out_after:?}");

@@ -1,7 +1,5 @@
 //! Instances tell each other who is active, and never hold more places than there is room for, whatever is lost or cut.
 
-mod rate;
-
 use std::sync::Arc;
 
 use testkit::redis::RedisServer;
@@ -30,11 +28,6 @@ pub(crate) fn log(options: &RedisOptions, opened: &Opened, instance: &str) -> Re
 
 fn users(of: std::ops::Range<u64>) -> ActiveIn {
     ActiveIn { minute: MINUTE, new: of.end - of.start, users: of.map(ActivityHash).collect() }
-}
-
-/// Users who were active before: they leave the room as it is.
-fn known(of: std::ops::Range<u64>) -> ActiveIn {
-    ActiveIn { new: 0, ..users(of) }
 }
 
 /// An instance, as its keeper is: its cursor, its places, and whom it knows.
@@ -102,34 +95,6 @@ async fn each_reads_what_the_others_append_and_no_more_places_are_held_than_ther
         let ends_in_ms = server.query::<i64>(&["PTTL", key]).unwrap();
         assert!((WINDOW_MS..2 * WINDOW_MS).contains(&ends_in_ms), "{key}: {ends_in_ms}");
     }
-}
-
-#[tokio::test]
-async fn who_is_started_anew_reads_all_of_the_window_in_parts_with_its_own_users() {
-    let (_server, _, [mut a, mut b]) = instances(["a", "b"]).await;
-    let each = 200_000;
-    a.turn(&[known(0..each)]).await;
-    b.turn(&[known(each..2 * each)]).await;
-    while b.turn(&[]).await.more {}
-    let (mut cursor, mut found, mut parts) = (None, Vec::new(), 0);
-    loop {
-        a.cursor = cursor;
-        let reply = a.turn(&[known(2 * each + parts..2 * each + parts + 1)]).await;
-        parts += 1;
-        assert!(reply.bytes < 2 << 20, "{} bytes", reply.bytes);
-        found.extend(told_by(&reply));
-        cursor = reply.cursor.clone();
-        if !reply.more {
-            break;
-        }
-        assert_eq!(reply.held, 0, "no places before all is read");
-    }
-    assert!(parts > 2, "{parts} parts");
-    found.sort_unstable();
-    // Those of the last turn are its own still.
-    assert!(found.iter().copied().eq(0..2 * each + parts - 1), "{} users", found.len());
-    let reply = b.turn(&[]).await;
-    assert_eq!(told_by(&reply), (2 * each..2 * each + parts).collect::<Vec<_>>(), "b goes on where it was");
 }
 
 #[tokio::test]

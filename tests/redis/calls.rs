@@ -5,13 +5,9 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use crate::redis_support::{DAY_MS, admit_all, at, batch, cap, fresh_store, own, server};
+use crate::redis_support::{self, DAY_MS, admit_all, at, batch, cap, fresh_store, own, server};
 use testkit::redis::RedisServer;
-use weir_core::{
-    basis::shard::{IdHash, OriginMark, UserHash},
-    history::{admit::AdmitRequest, decide::RecordWhen},
-    intent::class::ClassNames,
-};
+use weir_core::{history::admit::AdmitRequest, intent::class::ClassNames};
 use weir_redis::RedisOptions;
 
 const USERS: u32 = 6_000;
@@ -31,15 +27,8 @@ fn calls(server: &RedisServer) -> BTreeMap<String, f64> {
 }
 
 fn request(number: u32, user: u32) -> AdmitRequest<'static> {
-    AdmitRequest {
-        user: UserHash::of(&user.to_string()),
-        id: IdHash::of(&number.to_string()),
-        origin: OriginMark(number),
-        class: ClassNames { channel: Some("push"), category: Some("promo"), campaign: None },
-        cost: 1,
-        cap_set: 0,
-        record: RecordWhen::IfAllowed,
-    }
+    let class = ClassNames { channel: Some("push"), category: Some("promo"), campaign: None };
+    AdmitRequest { class, ..redis_support::request(&user.to_string(), number) }
 }
 
 /// Calls a decision for users that are picked in this order.

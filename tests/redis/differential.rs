@@ -380,22 +380,16 @@ const WINDOWS_MS: &[i64] = &[1, 2, 1000, 60_000, 300_000, 3_600_000, DAY_MS, 7 *
 fn a_cap() -> impl Strategy<Value = CapSpec> {
     let limit = prop_oneof![Just(0), Just(1), 1_u32..6, 1_u32..300, Just(u32::MAX)];
     let calendar = prop::option::weighted(0.4, prop::sample::select(vec![0, 1, -1, 3_600_000, DAY_MS / 2]));
-    (
-        prop::sample::select(WINDOWS_MS),
-        calendar,
+    let names = (some_names(CHANNELS), some_names(CATEGORIES));
+    let cap = (a_simple_cap(), limit, calendar, names, prop::bool::weighted(0.3));
+    cap.prop_map(|(cap, limit, calendar_offset_ms, (channels, categories), each_campaign)| CapSpec {
         limit,
-        some_names(CHANNELS),
-        some_names(CATEGORIES),
-        prop::bool::weighted(0.3),
-    )
-        .prop_map(|(window_ms, calendar_offset_ms, limit, channels, categories, each_campaign)| CapSpec {
-            window_ms,
-            calendar_offset_ms,
-            limit,
-            channels,
-            categories,
-            each_campaign,
-        })
+        calendar_offset_ms,
+        channels,
+        categories,
+        each_campaign,
+        ..cap
+    })
 }
 
 /// A cap for which the fast path needs one look.
@@ -548,8 +542,7 @@ fn cases_found_before_stay_right() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut stores = Stores::default();
     let mut seen = 0;
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(regressions()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(regressions()).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     for file in files.iter().filter(|file| file.extension().is_some_and(|ext| ext == "json")) {
         let text = std::fs::read_to_string(file).unwrap();

@@ -7,18 +7,17 @@ use std::{
 };
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, opened, options, own, own_store, patiently,
-    place_of, request, sent, server, shard_of, store, temporary,
+    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, opened, own, own_store, patiently, place_of,
+    request, sent, server, shard_of, store, temporary,
 };
 use testkit::{
     proxy::Mode,
     redis::{RedisServer, connect},
-    stack::Stack,
 };
 use weir_core::{
     basis::shard::{IdHash, OriginMark, UserHash},
     history::{
-        ENTRY_BYTES, Entry,
+        Entry,
         admit::{AdmitRequest, CapQuery},
         decide::{AdmitVerdict, Answer, RecordWhen},
         pack, unpack,
@@ -55,74 +54,25 @@ fn users(count: u32) -> Vec<AdmitRequest<'static>> {
 }
 
 #[tokio::test]
-async fn scripts_that_were_flushed_are_loaded_again() {
-    let (server, mut store) = own_store().await;
-    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(50))).await;
-    server.query::<()>(&["SCRIPT", "FLUSH"]).unwrap();
-    let again = admit_all(&mut store, &batch(at(1), &[cap(1, 1000)], users(50))).await;
-    assert!(again.iter().all(|answer| answer.verdict == AdmitVerdict::Replayed && answer.at == at(0)));
-    assert!(store.stats().errors(RetryCause::NoScript) > 0);
-}
-
-#[tokio::test]
-async fn a_reply_that_was_lost_is_asked_for_again_and_nothing_counts_twice() {
-    let server = server();
-    let (proxy, options) = behind_proxy(&server.url()).await;
-    let mut store = fresh_store(&options).await;
-    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(3))).await;
-    proxy.set(Mode::LoseReply);
-    let requests: Vec<AdmitRequest<'_>> = (100..105).map(|number| request("somebody", number)).collect();
-    let answers = admit_all(&mut store, &batch(at(0), &[cap(3, 1000)], requests)).await;
-    assert_eq!(answers[..3].iter().filter(|answer| answer.verdict == AdmitVerdict::Replayed).count(), 3, "{answers:?}");
-    assert_eq!(sent(&answers), 3);
-    assert_eq!(entries(&server, &store, "somebody"), 3);
-    assert_eq!(store.stats().errors(RetryCause::ConnectionLost), 1);
-}
-
-#[tokio::test]
-async fn out_of_memory_writes_nothing_and_passes() {
+async fn a_server_that_takes_no_writes_is_waited_for_and_nothing_is_written_meanwhile() {
     let server = server();
     let mut store = fresh_store(&RedisOptions { tries: 2, ..own(&server) }).await;
-    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(1))).await;
-    server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
-    let before: u64 = server.query(&["DBSIZE"]).unwrap();
-    let new_users = users(20)[1..].to_vec();
-    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], new_users)).await;
-    assert!(temporary(result).contains("OOM"));
-    assert!(answers.iter().all(Option::is_none));
-    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), before);
-    server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
-    let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(20))).await;
-    assert_eq!((answers[0].verdict, sent(&answers)), (AdmitVerdict::Replayed, 20));
-}
-
-#[tokio::test]
-async fn a_primary_that_became_a_replica_or_cannot_save_is_waited_for() {
-    let server = server();
-    let mut store = fresh_store(&RedisOptions { tries: 2, ..own(&server) }).await;
-    let caps = [cap(1, 1000)];
-    type Commands = &'static [&'static [&'static str]];
-    let cases: [(&str, Commands, Commands); 2] = [
-        ("READONLY", &[&["REPLICAOF", "127.0.0.1", "1"]], &[&["REPLICAOF", "NO", "ONE"]]),
-        (
-            "NOREPLICAS",
-            &[&["CONFIG", "SET", "min-replicas-to-write", "1"]],
-            &[&["CONFIG", "SET", "min-replicas-to-write", "0"]],
-        ),
-    ];
-    for (number, (code, breaks, mends)) in (0..).zip(cases) {
-        for command in breaks {
-            server.query::<()>(command).unwrap();
-        }
-        let requests = vec![request(code, number)];
-        let (answers, result) = admit(&mut store, &batch(at(0), &caps, requests.clone())).await;
+    let order = |command: &str| server.query::<()>(&command.split(' ').collect::<Vec<_>>()).unwrap();
+    for (code, breaks, mends) in [
+        ("READONLY", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+        ("NOREPLICAS", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+        ("OOM", "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+    ] {
+        let requests = (0..20).map(|number| request(&format!("{code}-{number}"), number)).collect();
+        let (asked, before) = (batch(at(0), &[cap(1, 1000)], requests), server.query::<u64>(&["DBSIZE"]).unwrap());
+        order(breaks);
+        let (answers, result) = admit(&mut store, &asked).await;
         assert!(temporary(result).contains(code), "{code}");
-        assert_eq!(answers, [None]);
-        for command in mends {
-            server.query::<()>(command).unwrap();
-        }
-        let answers = admit_all(&mut store, &batch(at(0), &caps, requests)).await;
-        assert_eq!(answers[0].verdict, AdmitVerdict::Allowed, "{code}");
+        assert!(answers.iter().all(Option::is_none), "{code}");
+        assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), before, "{code}");
+        order(mends);
+        let answers = admit_all(&mut store, &asked).await;
+        assert!(answers.iter().all(|answer| answer.verdict == AdmitVerdict::Allowed), "{code}: {answers:?}");
     }
 }
 
@@ -430,34 +380,4 @@ async fn writes_count_only_once_enough_replicas_have_them() {
     let answers = admit_all(&mut other, &batch(at(5), &[cap(1, 1000)], requests)).await;
     assert_eq!(answers[0].verdict, AdmitVerdict::Replayed);
     assert_eq!(entries(&replica, &other, "somebody else"), 1);
-}
-
-#[tokio::test]
-async fn entries_are_as_many_bytes_as_the_script_says() {
-    assert_eq!(ENTRY_BYTES, 20);
-    let mut store = fresh_store(&options(&[Stack::shared().redis()])).await;
-    let answers = admit_all(&mut store, &batch(at(-400 * 365 * DAY_MS), &[cap(1, 1000)], users(1))).await;
-    assert_eq!(answers[0].at.millis(), weir_core::history::EPOCH_MS, "a clock before 2020 counts as 2020");
-}
-
-#[tokio::test]
-async fn names_beyond_the_table_share_a_number_that_every_filter_counts() {
-    let (server, mut store) = own_store().await;
-    let full = "for n = redis.call('HLEN', KEYS[1]), 65534 do local name = '[\"c' .. n .. '\",null]' \
-                redis.call('HSET', KEYS[1], name, n) redis.call('HSET', KEYS[2], n, name) end \
-                redis.call('HSET', KEYS[1], 'next', 65535)";
-    let [kinds, names] = [store.keyspace().kinds_key(), store.keyspace().kind_names_key()].map(str::to_owned);
-    server.query::<()>(&["EVAL", full, "2", &kinds, &names]).unwrap();
-    let mut push = cap(1, DAY_MS);
-    push.filter = Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None });
-    let named = |number, channel| {
-        let mut request = request("somebody", number);
-        request.class.channel = Some(channel);
-        request
-    };
-    let requests = vec![named(1, "c65534"), named(2, "invented"), named(3, "c7"), named(4, "invented too")];
-    let answers = admit_all(&mut store, &batch(at(0), &[push], requests)).await;
-    let sent: Vec<bool> = answers.iter().map(|answer| answer.verdict == AdmitVerdict::Allowed).collect();
-    assert_eq!(sent, [true, true, false, false]);
-    assert_eq!(server.query::<u64>(&["HLEN", &names]).unwrap(), 65534, "the table has grown");
 }

@@ -2,25 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own_store, request, store,
+use crate::{
+    redis_support::{
+        DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own_store, request, store,
+    },
+    refunds::{begun, sent},
 };
-use testkit::{stack::Stack, unique};
+use testkit::stack::Stack;
 use weir_core::{
-    basis::shard::{IdHash, OriginMark, UserHash},
+    basis::shard::UserHash,
     history::{
         MAX_ENTRIES,
         admit::{AdmitBatch, AdmitRequest},
-        decide::{AdmitVerdict, RecordWhen},
+        decide::{AdmitVerdict, Answer, RecordWhen},
         deferred_send::PastSend,
     },
-    intent::class::ClassNames,
     ports::{Histories, StoreError},
 };
-use weir_redis::{
-    KeyspaceSeed, RedisStore,
-    rebuild::{Scope, begin},
-};
+use weir_redis::rebuild::Scope;
 
 /// How long a batch of one user with a full history may take, in a debug build on busy cores: about 1.5 s here.
 const SECONDS: Duration = Duration::from_secs(10);
@@ -30,10 +29,6 @@ fn crowd(first: u32, count: u32, now: i64) -> AdmitBatch<'static> {
     let requests =
         (first..first + count).map(|number| AdmitRequest { record: RecordWhen::Always, ..request("hot", number) });
     batch(at(now), &[cap(3, DAY_MS)], requests.collect())
-}
-
-async fn entries(store: &mut RedisStore) -> usize {
-    store.history_of(UserHash::of("hot")).await.unwrap().entries.len()
 }
 
 #[tokio::test]
@@ -58,7 +53,8 @@ async fn fill_a_history() -> Duration {
         longest = longest.max(began.elapsed());
         let denied = |verdict| matches!(verdict, AdmitVerdict::Denied { cap: 0, used: 3.., .. });
         assert!(answers.iter().skip(3).all(|answer| denied(answer.verdict)));
-        assert_eq!(entries(&mut store).await, 10_000, "no more, whatever is recorded");
+        let entries = store.history_of(UserHash::of("hot")).await.unwrap().entries;
+        assert_eq!(entries.len(), 10_000, "no more, whatever is recorded");
     }
     assert_eq!(store.stats().dropped(), u64::from(2 * MAX_ENTRIES), "each beyond the bound is counted");
     longest
@@ -90,10 +86,8 @@ async fn a_batch_that_takes_too_long_is_answered_in_part_and_a_smaller_one_whole
             result => break result.map(|()| again).unwrap(),
         }
     };
-    assert!(
-        again.iter().all(|answer| matches!(answer.unwrap().verdict, AdmitVerdict::Replayed)),
-        "what was answered holds"
-    );
+    let holds = |answer: &Option<Answer>| answer.unwrap().verdict == AdmitVerdict::Replayed;
+    assert!(again.iter().all(holds), "what was answered holds");
 }
 
 #[tokio::test]
@@ -102,25 +96,12 @@ async fn a_rebuild_keeps_the_newest_sends_of_a_user_and_done_twice_changes_nothi
     options.max_entries = 200;
     let opened = opened(&options).await.unwrap();
     let mut store = store(&options, &opened);
-    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
-    let redis = std::sync::Arc::new(options.clone());
-    let rebuild = begin(&redis, &std::sync::Arc::default(), &Scope::All, unique("run"), keyspace_seed).await.unwrap();
+    let rebuild = begun(&options, &Scope::All).await.unwrap();
     let mut restorer = rebuild.restorer();
-    let send = |number: u32| PastSend {
-        user: UserHash::of("hot"),
-        id: IdHash::of(&format!("i-{number}")),
-        origin: OriginMark::RESTORED,
-        at: at(number.into()),
-        class: ClassNames::default(),
-        cost: 1,
-    };
-    let sends: Vec<PastSend<'_>> = (0..500).map(send).collect();
+    let sends: Vec<PastSend<'_>> = (0..500).map(|number| sent("hot", number, number.into())).collect();
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 500);
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0, "dropped entries stay dropped");
     rebuild.finish().await.unwrap();
     let history = store.history_of(UserHash::of("hot")).await.unwrap();
-    assert_eq!(
-        history.entries.iter().map(|entry| entry.at).collect::<Vec<_>>(),
-        (300..500).map(at).collect::<Vec<_>>()
-    );
+    assert!(history.entries.iter().map(|entry| entry.at).eq((300..500).map(at)), "{:?}", history.entries);
 }

@@ -180,25 +180,6 @@ async fn a_password_that_is_made_is_made_anew_for_each_connection() {
     admit(&mut store, &one_of("b")).await.1.unwrap();
 }
 
-/// As managed services do: weir starts, and warns of what it could not look at.
-#[tokio::test]
-async fn where_config_is_refused_weir_starts_and_warns() {
-    let server = server();
-    only(&server, "secret");
-    server.query::<()>(&["ACL", "SETUSER", "weir", "-config"]).unwrap();
-    for tuning in [Tuning::Advise, Tuning::Set] {
-        let options = RedisOptions { tuning, ..as_weir(&server, Password::Given("secret".to_owned())) };
-        let found = opened(&options).await.unwrap();
-        assert!(
-            found.warnings.iter().any(|warning| warning.contains("hash-max-listpack-value")),
-            "{:?}",
-            found.warnings
-        );
-        let mut store = store(&options, &found);
-        admit(&mut store, &one_of("a")).await.1.unwrap();
-    }
-}
-
 #[tokio::test]
 async fn histories_stay_compact_where_tuning_is_allowed_and_else_it_is_said_how() {
     let server = server();

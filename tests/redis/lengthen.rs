@@ -2,25 +2,19 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
-use crate::redis_support::{
-    DAY_MS, admit, at, batch, cap, fatal, opened, options, own, own_keyspace, patiently, request, server, store,
+use crate::{
+    redis_support::{
+        DAY_MS, admit, at, batch, cap, fatal, opened, options, own, own_keyspace, patiently, request, server, store,
+    },
+    refunds::{refund, sent},
 };
 use testkit::{
     redis::{RedisCluster, RedisServer},
     unique,
 };
 use weir_core::{
-    basis::{
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
-    },
-    history::{
-        decide::AdmitVerdict,
-        deferred_send::PastSend,
-        found_names::FoundNames,
-        refund::{Refund, RefundOutcome},
-    },
-    intent::class::ClassNames,
+    basis::{shard::UserHash, time::Time},
+    history::{decide::AdmitVerdict, deferred_send::PastSend, found_names::FoundNames, refund::RefundOutcome},
     ports::Histories as _,
 };
 use weir_redis::{
@@ -142,23 +136,16 @@ async fn refunds_take_back_what_was_put_back_and_nothing_younger() {
     opened(&options).await.unwrap();
     let mut rebuild = lengthening(&options).await.unwrap();
     let before = rebuild.lengthens_before(at(0)).await.unwrap();
-    let send = |number: u32, at: Time| {
-        let (user, id, origin) = (UserHash::of("u"), IdHash::of(&format!("i-{number}")), OriginMark::RESTORED);
-        PastSend { user, id, origin, at, class: ClassNames::default(), cost: 1 }
-    };
+    let send = |number: u32, at: Time| PastSend { at, ..sent("u", number, 0) };
     let mut restorer = rebuild.restorer();
     // The second one stands for one that was decided, not put back.
     restorer.insert(&[send(1, before.plus(-1)), send(2, before)], at(0)).await.unwrap();
-    let refund = |number: u32, at: Option<Time>| {
-        let (user, id) = (UserHash::of("u"), IdHash::of(&format!("i-{number}")));
-        Refund { user, id, at, partition: 0, offset: i64::from(number) }
-    };
-    let refunds = [refund(1, Some(at(0))), refund(2, Some(at(0)))];
+    let refunds = [refund("u", 1, Some(at(0)), 1), refund("u", 2, Some(at(0)), 2)];
     let mut outcomes = [None; 2];
     restorer.take_back(&"bounces".into(), &refunds, &mut outcomes).await.unwrap();
     assert_eq!(outcomes, [Some(RefundOutcome::TakenBack), Some(RefundOutcome::Early)]);
     let mut without_time = [None];
-    restorer.take_back(&"reports".into(), &[refund(2, None)], &mut without_time).await.unwrap();
+    restorer.take_back(&"reports".into(), &[refund("u", 2, None, 2)], &mut without_time).await.unwrap();
     assert_eq!(without_time, [Some(RefundOutcome::Early)]);
 }
 
@@ -276,14 +263,4 @@ async fn a_lost_meta_key_comes_back_half_way_where_a_rebuild_gave_the_shards_the
     restore_tables(&Arc::new(options.clone())).await;
     assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
     assert_eq!(lengthening(&options).await.unwrap().beginning, Beginning::Fresh);
-}
-
-#[tokio::test]
-async fn the_end_deletes_the_marks_of_all_runs() {
-    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
-    let (marks, of_worker) = (keyspace.marks_key(5), "bounces:AAAAAAAAAAAAAAAAAAAAAA:0");
-    let of_earlier = "bounces lengthening run-0:AAAAAAAAAAAAAAAAAAAAAA:0";
-    server.query::<()>(&["HSET", &marks, of_worker, "7", of_earlier, "7"]).unwrap();
-    lengthening(&options).await.unwrap().lengthened().await.unwrap();
-    assert_eq!(server.query::<Vec<String>>(&["HKEYS", &marks]).unwrap(), [of_worker]);
 }

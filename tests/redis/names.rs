@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, opened, options, own, own_store, request, server, two_stores,
+    DAY_MS, admit, admit_all, at, batch, cap, opened, options, own, own_store, request, sent, server, two_stores,
 };
 use testkit::redis::{RedisCluster, RedisServer};
 use weir_core::{
@@ -14,7 +14,7 @@ use weir_core::{
     intent::class::{Campaign, ClassNames, Filter, Kind},
     ports::{Store as _, StoreError},
 };
-use weir_redis::{PooledStore, RedisPool, RedisStats, RedisStore, WhenMissing, open};
+use weir_redis::{PooledStore, RedisPool, RedisStats, RedisStore};
 
 /// A send of this campaign, to a user of its own.
 fn of_campaign(name: &'static str, number: u32) -> AdmitRequest<'static> {
@@ -149,14 +149,7 @@ async fn after_a_reconnect_a_table_that_lost_a_number_is_lost_history_until_it_i
     let (answers, result) = admit(&mut other, &batch(at(0), &[], vec![of_campaign("new", 3)])).await;
     assert_eq!(answers, [None]);
     assert!(lost(result).contains("lost:"), "nobody else uses the table either");
-    let again = open(
-        &Arc::new(options.clone()),
-        &Arc::default(),
-        WhenMissing::Refuse,
-        weir_redis::KeyspaceSeed { epoch: "x".to_owned(), now: at(0) },
-    )
-    .await;
-    assert!(again.is_ok(), "a worker may start meanwhile");
+    assert!(opened(&options).await.is_ok(), "a worker may start meanwhile");
 }
 
 fn on_channel(limit: u32, channel: &str) -> CapQuery {
@@ -189,14 +182,19 @@ async fn invented_kinds_cost_what_they_are_and_not_the_table_each_time() {
     let before = sent_bytes(&server);
     for (channel, number) in invented.iter().zip(2..) {
         let answers = admit_all(&mut store, &batch(at(0), &[on_channel(100, "push")], vec![on(channel, number)])).await;
-        assert_eq!(
-            store.numbers(&ClassNames { channel: Some(channel), ..ClassNames::default() }).unwrap().0,
-            Kind::OVERFLOW
-        );
+        let class = ClassNames { channel: Some(channel), ..ClassNames::default() };
+        assert_eq!(store.numbers(&class).unwrap().0, Kind::OVERFLOW);
         assert_eq!(answers[0].verdict, AdmitVerdict::Allowed);
     }
     let each = (sent_bytes(&server) - before) / 50;
     assert!(each < 2_000, "{each} bytes a batch");
+    // Names beyond the table share a number that every filter counts; others do not count.
+    let named = batch(at(0), &[on_channel(53, "push")], vec![on("c65534", 100), on("c7", 101)]);
+    assert_eq!(sent(&admit_all(&mut store, &named).await), 2);
+    let answers = admit_all(&mut store, &batch(at(0), &[on_channel(52, "push")], vec![on("c8", 102)])).await;
+    assert_eq!(answers[0].verdict, AdmitVerdict::Denied { cap: 0, used: 52, blocking: Some(at(0)) });
+    let length = server.query::<u64>(&["HLEN", store.keyspace().kind_names_key()]).unwrap();
+    assert_eq!(length, 65_534, "the table has grown");
 }
 
 #[tokio::test]

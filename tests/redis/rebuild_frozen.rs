@@ -10,18 +10,18 @@ use std::{
     time::Duration,
 };
 
-use crate::redis_support::{
-    DAY_MS, admit, at, batch, cap, of_another_shard, opened, own, place_of, request, server, shard_of, store,
+use crate::{
+    redis_support::{
+        DAY_MS, admit, at, batch, cap, of_another_shard, opened, own, place_of, request, server, shard_of, store,
+    },
+    refunds::{refund, sent},
 };
 use redis::{Pipeline, RedisResult, Value};
 use testkit::{redis::RedisServer, unique};
 use tokio::{sync::Notify, task::JoinHandle};
 use weir_core::{
-    basis::{
-        origin::Topic,
-        shard::{IdHash, OriginMark, UserHash},
-    },
-    history::{decide::AdmitVerdict, deferred_send::PastSend, refund::Refund},
+    basis::shard::UserHash,
+    history::{decide::AdmitVerdict, deferred_send::PastSend},
     intent::class::ClassNames,
     ports::StoreError,
 };
@@ -40,12 +40,12 @@ enum Work {
 }
 
 /// A network on which a run is frozen right before one of its requests, counted from 0.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Freezer {
     at: usize,
-    sent: Arc<AtomicUsize>,
-    frozen: Arc<Notify>,
-    thawed: Arc<Notify>,
+    sent: AtomicUsize,
+    frozen: Notify,
+    thawed: Notify,
 }
 
 struct FrozenLink {
@@ -85,10 +85,9 @@ impl Link for FrozenLink {
     }
 }
 
-fn sent(user: &str, number: u32) -> PastSend<'static> {
-    let (user, id) = (UserHash::of(user), IdHash::of(&format!("i-{number}")));
+fn of_spring(number: u32) -> PastSend<'static> {
     let class = ClassNames { campaign: Some("spring"), ..ClassNames::default() };
-    PastSend { user, id, origin: OriginMark::RESTORED, at: at(1000), class, cost: 1 }
+    PastSend { class, ..sent("u", number, 1000) }
 }
 
 /// All of a run, of one user's two sends and a refund of the second.
@@ -111,12 +110,10 @@ async fn rebuild(options: RedisOptions, work: Work, run: String) -> Result<(), R
         let mut restorer = rebuild.restorer();
         // A run that goes on where one stopped reads no send again.
         if rebuild.progress.is_empty() {
-            restorer.insert(&[sent("u", 1), sent("u", 2)], at(1000)).await?;
+            restorer.insert(&[of_spring(1), of_spring(2)], at(1000)).await?;
         }
         rebuild.save(&[(0, 2)].into()).await?;
-        let user = UserHash::of("u");
-        let refund = Refund { user, id: IdHash::of("i-2"), at: Some(at(2000)), partition: 0, offset: 7 };
-        restorer.take_back(&bounces(), &[refund], &mut [None]).await?;
+        restorer.take_back(&"bounces".into(), &[refund("u", 2, Some(at(2000)), 7)], &mut [None]).await?;
         rebuild.save(&BTreeMap::new()).await
     };
     if let Err(error) = done.await {
@@ -127,10 +124,6 @@ async fn rebuild(options: RedisOptions, work: Work, run: String) -> Result<(), R
         Work::Restore(_) => rebuild.finish().await.map(|_| ()),
         Work::Lengthen => rebuild.lengthened().await,
     }
-}
-
-fn bounces() -> Topic {
-    "bounces".into()
 }
 
 /// All keys of a server with what they hold, but the counters of time.
@@ -167,26 +160,24 @@ async fn decided(options: &RedisOptions, limit: u32, (user, number): (&str, u32)
     answers[0].unwrap().verdict
 }
 
-/// A run that is frozen right before its request `step`, and what wakes it; `None` where it ends before.
+/// A run that is frozen right before its request `step`; `None` where it ends before.
 async fn frozen_run(
     step: usize,
     options: &RedisOptions,
     work: &Work,
     run: &str,
-) -> Option<(JoinHandle<Result<(), RebuildError>>, Arc<Notify>)> {
-    let (frozen, thawed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let freezer = Freezer { at: step, sent: Arc::default(), frozen: Arc::clone(&frozen), thawed: Arc::clone(&thawed) };
-    let network = Arc::new(Frozen(Arc::new(freezer)));
-    let slow = RedisOptions { network, ..options.clone() };
+) -> Option<(JoinHandle<Result<(), RebuildError>>, Arc<Freezer>)> {
+    let freezer = Arc::new(Freezer { at: step, ..Freezer::default() });
+    let slow = RedisOptions { network: Arc::new(Frozen(Arc::clone(&freezer))), ..options.clone() };
     let mut first = tokio::spawn(rebuild(slow, work.clone(), run.to_owned()));
     let is_over = tokio::select! {
         over = &mut first => {
             over.unwrap().unwrap();
             true
         }
-        () = frozen.notified() => false,
+        () = freezer.frozen.notified() => false,
     };
-    (!is_over).then_some((first, thawed))
+    (!is_over).then_some((first, freezer))
 }
 
 /// Freezes a run right before its request `step`, lets another one finish, and wakes it. Gives whether there is such a step.
@@ -203,7 +194,7 @@ async fn frozen_at(step: usize, work: &Work) -> bool {
     }
 
     let first_run = unique("first");
-    let Some((first, thawed)) = frozen_run(step, &options, work, &first_run).await else { return false };
+    let Some((first, freezer)) = frozen_run(step, &options, work, &first_run).await else { return false };
     let lock = before.keyspace.rebuild_lock_key();
     let holder: Option<String> = server.query(&["GET", &lock]).unwrap();
     // As after the 20 s for which it holds.
@@ -215,7 +206,7 @@ async fn frozen_at(step: usize, work: &Work) -> bool {
     assert!(second.is_ok() || (*work == Work::Lengthen && was_over), "step {step} of {work:?}: {second:?}");
     assert_eq!(decided(3, 3000).await, AdmitVerdict::Allowed, "step {step}: the last one that fits");
     let mut expected = everything(&server);
-    thawed.notify_one();
+    freezer.thawed.notify_one();
     let ended = tokio::time::timeout(DEADLINE, first).await.unwrap().unwrap();
     if holder != Some(first_run) {
         // It had not begun, or was over.

@@ -1,12 +1,12 @@
 //! Instances of services are registered until they do not renew.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use weir_core::{limit::share::TurnNumber, ports::Share as _};
 use weir_oracle::service::{ENDS_BYTES, End, MAX_INSTANCES, Registration, ServiceName, Services as _, ShareTurn};
 use weir_redis::{Opened, RedisOptions, RedisServices, RedisStats};
 
-use crate::redis_support::{own_keyspace, patiently};
+use crate::redis_support::own_keyspace;
 
 pub(crate) fn services(options: &RedisOptions, opened: &Opened, holder: &str) -> RedisServices {
     RedisServices::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, holder)
@@ -21,36 +21,16 @@ pub(crate) fn instance(capacity_per_s: u64, interval_ms: u64) -> Registration {
 }
 
 #[tokio::test]
-async fn an_instance_is_registered_until_it_is_removed_or_does_not_renew() {
+async fn services_are_apart_and_what_nobody_renews_leaves_redis() {
     let (server, options, opened) = own_keyspace().await;
-    let (mut services, email) = (services(&options, &opened, "a"), name("email"));
-    assert_eq!(services.look(&email).await.unwrap(), None);
-    for (instance_name, interval_ms) in [("one", 60_000), ("two", 60_000), ("short", 20)] {
-        let registration = instance(500, interval_ms);
-        let registered = services.register(&email, &name(instance_name), Some(&registration)).await;
-        assert!(registered.unwrap().taken);
+    let mut services = services(&options, &opened, "a");
+    for (service, capacity_per_s) in [("email", 500), ("sms", 7)] {
+        let one = Some(&instance(capacity_per_s, 60_000));
+        let total = services.register(&name(service), &name("one"), one).await.unwrap().total;
+        assert_eq!((total.instances, total.per_s), (1, capacity_per_s), "{service}");
     }
-    let other = services.register(&name("sms"), &name("one"), Some(&instance(7, 60_000))).await.unwrap();
-    assert_eq!((other.total.instances, other.total.per_s), (1, 7), "services are apart");
-    let two = patiently(Duration::from_secs(60), async || {
-        let seen = services.look(&email).await.unwrap().unwrap();
-        (seen.total.instances == 2).then_some(seen)
-    });
-    let seen = two.await.expect("the one that does not renew is gone");
-    assert_eq!((seen.total.per_s, seen.total.timeout_ms), (1_000, 1_000));
-    let names: Vec<&str> = seen.instances.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["one", "two"]);
-    // Three times the interval, from a moment ago on; twice would be 120 s.
-    let lives_for_ms = seen.instances[0].1.ends.millis() - seen.now.millis();
-    assert!((120_001..=180_000).contains(&lives_for_ms), "{seen:?}");
-    for (instance_name, was) in [("two", true), ("two", false), ("short", false), ("one", true)] {
-        let removed = services.register(&email, &name(instance_name), None).await.unwrap();
-        assert_eq!(removed.taken, was, "{instance_name}");
-    }
-    assert_eq!(services.look(&email).await.unwrap(), None);
-    let key = opened.keyspace.service_key("email");
-    let ends_in_ms = server.query::<i64>(&["PTTL", &key]).unwrap();
-    // A minute longer.
+    let ends_in_ms = server.query::<i64>(&["PTTL", &opened.keyspace.service_key("email")]).unwrap();
+    // Three times the interval, and a minute longer.
     assert!((180_001..=240_000).contains(&ends_in_ms), "{ends_in_ms}");
 }
 

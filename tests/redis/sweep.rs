@@ -1,18 +1,16 @@
 //! Users who never return leave Redis, and a user who is to be forgotten leaves it at once.
 
 use crate::redis_support::{
-    DAY_MS, admit_all, at, batch, cap, opened, options, own, own_keyspace, request, server, store, two_stores,
+    DAY_MS, admit_all, at, batch, cap, of_another_shard, opened, options, own, own_keyspace, request, server, shard_of,
+    store, two_stores,
 };
 use testkit::{redis::RedisServer, stack::Stack};
 use weir_core::{
     basis::shard::UserHash,
     history::decide::AdmitVerdict,
-    ports::{Histories, Store, StoreError},
+    ports::{Histories, StoreError},
 };
 use weir_redis::RedisOptions;
-
-/// How long sends are remembered here.
-const HISTORY_MS: i64 = 8 * DAY_MS;
 
 /// The fields of all keys of users, without the marks of sweeps.
 fn users(server: &RedisServer, prefix: &str) -> usize {
@@ -49,22 +47,6 @@ async fn users_who_never_return_are_deleted_within_about_a_retention_while_other
     assert_eq!(left.last(), Some(&100), "within two histories only those who come are left: {left:?}");
     let history = store.history_of(UserHash::of("daily-7")).await.unwrap();
     assert_eq!(history.entries.len(), 8, "what counts stays");
-}
-
-#[tokio::test]
-async fn a_key_outlives_its_newest_entry_whoever_renewed_it() {
-    let server = server();
-    let options = RedisOptions { shards: 1, users: 50, ..own(&server) };
-    let opened = opened(&options).await.unwrap();
-    let mut store = store(&options, &opened);
-    let key = opened.keyspace.bucket_key(0, 0);
-    for step in 0..20 {
-        // Another user each time: the first entry in the key's block, and later ones.
-        let user = format!("u{step}");
-        admit_all(&mut store, &batch(at(step * DAY_MS), &[cap(5, DAY_MS)], vec![request(&user, 1)])).await;
-        let left: i64 = server.query(&["PTTL", &key]).unwrap();
-        assert!(left > HISTORY_MS, "step {step}: {left} ms are left");
-    }
 }
 
 #[tokio::test]
@@ -106,10 +88,19 @@ async fn a_user_is_forgotten_or_decided_whole_when_both_happen_at_once() {
 }
 
 #[tokio::test]
-async fn a_user_of_a_lost_shard_is_not_said_to_be_forgotten() {
+async fn a_user_of_a_lost_shard_is_neither_without_sends_nor_forgotten_and_others_are_read() {
     let (server, options, opened) = own_keyspace().await;
-    let shard = UserHash::of("u").shard(store(&options, &opened).shards());
-    server.query::<()>(&["DEL", &opened.keyspace.epoch_key(shard)]).unwrap();
-    let forgotten = store(&options, &opened).forget(UserHash::of("u")).await;
-    assert!(matches!(forgotten, Err(StoreError::LostHistory { .. })), "a rebuild would bring the sends back");
+    let mut store = store(&options, &opened);
+    let (shard, other) = (shard_of(&opened.keyspace, "u"), of_another_shard(&opened.keyspace, "u"));
+    admit_all(&mut store, &batch(at(0), &[], vec![request("u", 1), request(&other, 2)])).await;
+    let key = opened.keyspace.epoch_key(shard);
+    for loses in [vec!["DEL", key.as_str()], vec!["SET", key.as_str(), "another"]] {
+        server.query::<()>(&loses).unwrap();
+        let (read, forgotten) = (store.history_of(UserHash::of("u")).await, store.forget(UserHash::of("u")).await);
+        for told in [read.map(drop), forgotten.map(drop)] {
+            let is_lost = matches!(&told, Err(StoreError::LostHistory { shards, .. }) if *shards == [shard]);
+            assert!(is_lost, "a rebuild would bring the sends back: {told:?}");
+        }
+        assert_eq!(store.history_of(UserHash::of(&other)).await.unwrap().entries.len(), 1);
+    }
 }

@@ -1,4 +1,4 @@
-//! Queries on the embedded store, one Redis and a Redis Cluster.
+//! Queries on the embedded store and a Redis Cluster.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::stack::Stack;
 use weir::{
     metrics::Metrics,
-    query::{EntryPoint, QueryError, QueryService, SendView},
+    query::{EntryPoint, QueryService, SendView},
 };
 use weir_core::{
     basis::{document::Format, time::Time},
@@ -26,19 +26,11 @@ use crate::{
     support::{
         POLICY,
         model::{Sent, Standing, segment_of, standing},
+        unlimited,
         workload::pick,
     },
 };
 
-const PRESSED: &str = r#"
-version = "1"
-[default]
-caps = "unlimited"
-[pressure]
-max_active_users = 1_000
-channel = ["push"]
-action = "suppress"
-"#;
 const USERS: [u32; 5] = [7, 1001, 1002, 3001, 9999];
 const STEPS: usize = 300;
 
@@ -128,11 +120,6 @@ async fn a_dry_run_says_what_the_decision_is_and_the_view_what_they_come_to() {
 }
 
 #[tokio::test]
-async fn a_dry_run_says_what_the_decision_is_and_the_view_what_they_come_to_on_one_redis() {
-    walk(fresh_store(&options(&[Stack::shared().redis()])).await).await;
-}
-
-#[tokio::test]
 async fn a_dry_run_says_what_the_decision_is_and_the_view_what_they_come_to_on_a_cluster() {
     walk(fresh_store(&options(Stack::shared().redis_cluster())).await).await;
 }
@@ -186,82 +173,16 @@ async fn a_dry_run_says_what_the_decision_is_whatever_the_gates_and_in_shadow_mo
     }
 }
 
-fn can_be_sent<F: Future + Send>(future: F) -> F {
-    future
-}
-
-#[tokio::test]
-async fn the_same_id_again_over_http_is_a_replay_and_a_new_record_a_duplicate() {
-    let options = options(Stack::shared().redis_cluster());
-    let opened = crate::redis_support::opened(&options).await.unwrap();
-    let store = || crate::redis_support::store(&options, &opened);
-    let clock = Hand::new();
-    let mut http = query(POLICY, EntryPoint::Http, store(), &clock);
-    let mut line = query(POLICY, EntryPoint::CommandLine, store(), &clock);
-    let intent = br#"{"id":"i-1","user_id":"7","campaign":"autumn","channel":"push"}"#;
-
-    // Servers want futures that may be polled on any thread.
-    let first = can_be_sent(http.decide(intent)).await.unwrap();
-    assert_eq!((first.verdict.as_str(), first.origin.topic.as_str()), ("approved", "/v1/decisions"));
-    clock.turn(60_000);
-    // Over a new connection the names are compared with their tables, once.
-    let again = http.decide(intent).await.unwrap();
-    let trips = http.store().stats().round_trips();
-    assert_eq!(http.decide(intent).await.unwrap().decided_at, first.decided_at);
-    assert_eq!(http.store().stats().round_trips(), trips + 1, "one round trip once the names are known");
-    assert_eq!((again.verdict.as_str(), again.decided_at), ("approved", first.decided_at));
-    let duplicate = can_be_sent(line.would(intent)).await.unwrap();
-    assert_eq!(serde_json::to_value(duplicate.reason).unwrap(), "duplicate");
-    let view = can_be_sent(http.user("7")).await.unwrap();
-    assert_eq!(view.sends.len(), 1);
-    let trips = http.store().stats().round_trips();
-    assert_eq!(http.user("7").await.unwrap(), view);
-    assert_eq!(http.store().stats().round_trips(), trips + 1, "one round trip once the names are known");
-}
-
-#[tokio::test]
-async fn a_dry_run_writes_nothing() {
-    let server = testkit::redis::RedisServer::start(&["--enable-debug-command", "yes"]).unwrap();
-    let clock = Hand::new();
-    let store = fresh_store(&options(&[server.url()])).await;
-    let mut query = query(POLICY, EntryPoint::Http, store, &clock);
-    let writes = || -> String { server.query(&["DEBUG", "DIGEST"]).unwrap() };
-    query.decide(br#"{"id":"i-0","user_id":"7","campaign":"autumn"}"#).await.unwrap();
-    let before = writes();
-    for (id, user) in [("i-0", 7), ("i-1", 7), ("i-2", 8)] {
-        let intent = json!({"id": id, "user_id": user, "campaign": "new name", "channel": "new channel"});
-        query.would(&serde_json::to_vec(&intent).unwrap()).await.unwrap();
-        query.user(&user.to_string()).await.unwrap();
-    }
-    assert_eq!(writes(), before);
-}
-
-#[tokio::test]
-async fn what_is_no_intent_is_told_with_its_reason() {
-    let mut query = query(POLICY, EntryPoint::Http, EmbeddedStore::new(RETENTION_MS), &Hand::new());
-    let cases: [(&[u8], &str); 5] = [
-        (b"", "empty"),
-        (b"{", "not_json"),
-        (br#"{"id":"i"}"#, "missing_field"),
-        (br#"{"id":1,"user_id":1}"#, "wrong_type"),
-        (br#"{"id":"i","user_id":1,"expires_at":"soon"}"#, "bad_time"),
-    ];
-    for (bytes, reason) in cases {
-        for result in [query.would(bytes).await, query.decide(bytes).await] {
-            let Err(QueryError::NotAnIntent(letter)) = result else { panic!("{reason}: {result:?}") };
-            assert_eq!(letter.reason.as_str(), reason);
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_dry_run_says_that_pressure_denies_and_takes_no_place() {
-    let policy = parse_policy("policy.toml", PRESSED, Format::Toml, RETENTION_MS).unwrap();
+    let rule = "[pressure]\nmax_active_users = 1_000\nchannel = [\"push\"]\naction = \"suppress\"\n";
+    let pressed = unlimited(1, rule);
+    let policy = parse_policy("policy.toml", &pressed, Format::Toml, RETENTION_MS).unwrap();
     let (pressure, _told) = Pressure::new();
     let state = Arc::new(PressureState::new(policy.pressure.as_ref().unwrap()));
     pressure.replace(Some(Arc::clone(&state)));
     let held = HeldLimits { pressure: Some(pressure), ..HeldLimits::default() };
-    let decider = Decider { held, ..decider(PRESSED) };
+    let decider = Decider { held, ..decider(&pressed) };
     let (clock, store) = (Hand::new(), EmbeddedStore::new(RETENTION_MS));
     let mut query = QueryService::new(&decider, EntryPoint::Http, store, clock.clone(), Arc::new(Metrics::default()));
     let intent = |id: &str, user: u32, channel: &str| {

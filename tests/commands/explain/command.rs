@@ -47,15 +47,9 @@ const DAY_MS: i64 = 24 * 3_600_000;
 
 #[test]
 fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
-    let push = |id: &str, user: u64| {
-        json!({"id": id, "user_id": user, "channel": "push", "category": "promo",
-        "campaign": "autumn"})
-    };
-    let mut scene = decided(
-        "explain",
-        Stack::shared().redis_cluster().to_vec(),
-        &[push("i-1", 42), push("i-2", 42), push("i-3", 42), push("a-1", 1042)],
-    );
+    let push = |id: &str, user: u64| json!({"id": id, "user_id": user, "channel": "push", "category": "promo", "campaign": "autumn"});
+    let intents = [push("i-1", 42), push("i-2", 42), push("i-3", 42), push("a-1", 1042)];
+    let mut scene = decided("explain", Stack::shared().redis_cluster().to_vec(), &intents);
     let decisions = scene.decisions();
     let [first, second] = ["i-1", "i-2"].map(|id| decisions[id].at_ms);
     assert_eq!(decisions["i-3"].reason(), "cap");
@@ -85,10 +79,8 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
     }
 
     let said = explain(&scene, &["42"], "");
-    contains_all(
-        &said.out,
-        &["in segment new", "Asia/Singapore", "2 sends", "autumn", "daily", "in any 24h", "s ago", "from 20"],
-    );
+    let words = ["in segment new", "Asia/Singapore", "2 sends", "autumn", "daily", "in any 24h", "s ago", "from 20"];
+    contains_all(&said.out, &words);
     let said = explain(&scene, &["1042"], "");
     contains_all(&said.out, &["in segment active", "each campaign", "channel push", "category partner or promo"]);
     // The send was a moment ago, or in this second.
@@ -172,10 +164,8 @@ fn a_user_without_a_history_is_told_from_one_whose_history_is_lost() {
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.out.contains("No sends within the history") && said.out.contains("next send now"), "{}", said.out);
     let said = explain(&scene, &["x-1", "--output", "json"], "").json();
-    assert_eq!(
-        (&said["segment"], &said["held_to"], &said["sends"][0]["channel"]),
-        (&Value::Null, &json!("default"), &Value::Null)
-    );
+    let told = [&said["segment"], &said["held_to"], &said["sends"][0]["channel"]];
+    assert_eq!(told, [&Value::Null, &json!("default"), &Value::Null]);
 
     let keys: Vec<String> = server.query(&["KEYS", &format!("{}:*:e", scene.name)]).unwrap();
     assert_eq!(keys.len(), 64);
@@ -194,30 +184,13 @@ fn a_user_without_a_history_is_told_from_one_whose_history_is_lost() {
 /// A budget that has been spent, one that frees, one of the intent's campaign, and one that is not for it.
 const BUDGETS: &str = r#"
 version = "1"
-[default]
-caps = "unlimited"
-[[budgets]]
-name = "all"
-limit = 10
-total = true
-best_effort = true
-[[budgets]]
-name = "push"
-channel = "push"
-limit = 7
-window = "1h"
-best_effort = true
-[[budgets]]
-name = "money"
-each = "campaign"
-limit = 50
-per = "day"
-best_effort = true
-[[budgets]]
-name = "sms"
-channel = "sms"
-limit = 5
-total = true
+default = { caps = "unlimited" }
+budgets = [
+  { name = "all", limit = 10, total = true, best_effort = true },
+  { name = "push", channel = "push", limit = 7, window = "1h", best_effort = true },
+  { name = "money", each = "campaign", limit = 50, per = "day", best_effort = true },
+  { name = "sms", channel = "sms", limit = 5, total = true },
+]
 "#;
 
 #[test]
@@ -253,19 +226,15 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     let (said, text) = explained("push", 1);
     assert_eq!(said["limits"], json!([all, push, money]));
     assert_eq!(said["decision"]["verdict"], "approved");
-    contains_all(
-        &text,
-        &["Intent new would be approved now.", "ALLOWS IT", "push", "in any 1h", "in total", "per day", "autumn"],
-    );
+    contains_all(&text, &["Intent new would be approved now.", "ALLOWS IT"]);
+    contains_all(&text, &["push", "in any 1h", "in total", "per day", "autumn"]);
     assert!(!text.contains("sms") && !text.contains("WARNING: a budget"), "{text}");
 
     // One more than is left: the first to free is not the one that is named.
     let (said, text) = explained("push", 2);
     let denied = &said["decision"];
-    assert_eq!(
-        (&denied["reason"], &denied["budget"]),
-        (&json!("budget"), &json!({"name": "push", "limit": 7, "used": 6}))
-    );
+    assert_eq!(denied["reason"], "budget");
+    assert_eq!(denied["budget"], json!({"name": "push", "limit": 7, "used": 6}));
     assert!(denied["eligible_at"].is_string(), "{denied}");
     let why = "reason budget: 6 of the 7 that budget push allows in any 1h are used. This reason holds until";
     assert!(text.contains(why), "{text}");
@@ -288,8 +257,6 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     let unread = &said["limits"][1];
     assert_eq!((&unread["available"], &unread["used"], &unread["left"]), (&json!(false), &Value::Null, &Value::Null));
     assert_eq!(said["decision"]["verdict"], "approved", "{said}");
-    contains_all(
-        &text,
-        &["budget  push   ?", "unknown: cannot be read from Redis", "WARNING: a budget cannot be read from Redis"],
-    );
+    contains_all(&text, &["budget  push   ?", "unknown: cannot be read from Redis"]);
+    contains_all(&text, &["WARNING: a budget cannot be read from Redis"]);
 }

@@ -1,4 +1,4 @@
-//! Histories are read, with all their names, whatever Redis is up to; a lost one is told and never taken for empty.
+//! Histories are read, with all their names, whatever Redis is up to.
 
 use std::time::Duration;
 
@@ -15,8 +15,7 @@ use weir_core::{
 use weir_redis::{RedisOptions, RetryCause};
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, of_another_shard, opened, options, place_of, request,
-    shard_of, store,
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, place_of, request, store,
 };
 
 const CAMPAIGNS: u32 = 5000;
@@ -50,29 +49,6 @@ async fn a_history_of_5000_campaigns_is_named_in_a_few_round_trips() {
     }
     // The first time: history, kinds, campaigns, and for each of two scripts that it is loaded and called again.
     assert!(trips[0] <= 6 && trips[1] == 1, "{trips:?}");
-}
-
-#[tokio::test]
-async fn a_lost_history_is_told_and_not_taken_for_an_empty_one() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let mut store = fresh_store(&options(&[server.url()])).await;
-    let shard = shard_of(store.keyspace(), "u");
-    let other = of_another_shard(store.keyspace(), "u");
-    let requests = vec![request("u", 1), request(&other, 2)];
-    admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], requests)).await;
-
-    for epoch in [None, Some("another")] {
-        let key = store.keyspace().epoch_key(shard);
-        match epoch {
-            None => server.query::<()>(&["DEL", &key]).unwrap(),
-            Some(epoch) => server.query::<()>(&["SET", &key, epoch]).unwrap(),
-        }
-        match store.history_of(UserHash::of("u")).await {
-            Err(StoreError::LostHistory { shards, .. }) => assert_eq!(shards, [shard]),
-            found => panic!("{found:?}"),
-        }
-        assert_eq!(store.history_of(UserHash::of(&other)).await.unwrap().entries.len(), 1);
-    }
 }
 
 #[tokio::test]

@@ -133,43 +133,6 @@ fn in_shadow_mode_a_spent_budget_is_reported_and_everything_approved() {
 }
 
 #[test]
-fn earlier_approvals_have_used_the_budget() {
-    let folder =
-        Folder::with(&unlimited(&budget("b", "limit = 20\nper = \"week\"")), minutes(60, &json!({})).split_off(30));
-    let before =
-        minutes(15, &json!({})).into_iter().map(|intent| json!({"at": intent["created_at"], "intent": intent}));
-    folder.write_lines("approved", before);
-    let report = folder.replay(&["--approved", "approved"]);
-    assert_eq!(report["source"]["history_sends"], 15, "{report:#}");
-    assert_eq!(rows(&report), [("b", (25, Some("2026-11-16T00:35:00.000Z")))].into());
-}
-
-#[test]
-fn it_is_exact_for_random_intents() {
-    const LIMIT: u64 = 40;
-    let mut random = fastrand::Rng::with_seed(7);
-    let (mut at, mut expected) = (0, 0);
-    // What was approved in the last hour, by an independent count: when, and its cost.
-    let mut approved: VecDeque<(i64, u64)> = VecDeque::new();
-    let intents: Vec<Value> = (0..3_000)
-        .map(|number| {
-            at += random.i64(0..3 * MINUTE_MS);
-            let cost = random.u64(1..=9);
-            approved.retain(|(time, _)| *time > at - HOUR_MS);
-            match approved.iter().map(|(_, cost)| cost).sum::<u64>() + cost <= LIMIT {
-                true => approved.push_back((at, cost)),
-                false => expected += 1,
-            }
-            intent(&format!("i{number}"), at, json!({"user_id": number, "cost": cost}))
-        })
-        .collect();
-    let report =
-        Folder::with(&unlimited(&budget("b", &format!("limit = {LIMIT}\nwindow = \"1h\""))), intents).replay(&[]);
-    assert!(expected > 500, "{expected}");
-    assert_eq!(rows(&report)["b"].0, expected);
-}
-
-#[test]
 fn what_an_intent_takes_in_vain_is_there_for_the_next_one_in_the_same_minute() {
     const LIMIT: usize = 40;
     const WINDOW_MS: i64 = 10 * MINUTE_MS;

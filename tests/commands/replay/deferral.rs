@@ -41,25 +41,11 @@ fn intents_of_the_night_are_approved_in_the_morning_of_their_users() {
     let mornings = [("2026-11-17T00:00", 2), ("2026-11-17T07:00", 2), ("2026-11-17T13:00", 2), ("2026-11-17T16:00", 1)];
     assert_eq!(approved(&report), hours(mornings));
     let text = folder.says(&ARGS);
-    contains_all(
-        &text,
-        &["7 approved, 0 suppressed; 6 deferred, all of them decided.", "deferred, once or more often", "Deferrals"],
-    );
+    contains_all(&text, &["7 approved, 0 suppressed; 6 deferred, all of them decided."]);
+    contains_all(&text, &["deferred, once or more often", "Deferrals"]);
     folder.says(&[&ARGS[..], &["--html", "page.html"]].concat());
     let page = std::fs::read_to_string(folder.path("page.html")).unwrap();
     contains_all(&page, &["suppressed; 6 deferred, all of them decided</li>", "<caption>Deferrals</caption>"]);
-}
-
-#[test]
-fn a_spread_moves_users_behind_the_end_of_the_quiet_hours() {
-    let intents = (0..200).map(|user| intent(&format!("i{user}"), HOUR_MS, json!({"user_id": user})));
-    let end = intent("last", 10 * HOUR_MS, json!({"user_id": 999}));
-    let folder = Folder::with(&format!("{CAPS}{QUIET}spread = \"90m\"\n"), intents.chain([end]));
-    let report = folder.replay(&[]);
-    assert_eq!(totals(&report, 0), [201, 0, 200, 0]);
-    let approved = approved(&report);
-    assert_eq!(approved.iter().map(|(hour, _)| &hour[11..]).collect::<Vec<_>>(), ["08:00", "09:00", "10:00"]);
-    assert!(approved[0].1 > approved[1].1 && approved[1].1 > 20, "{approved:?}");
 }
 
 #[test]
@@ -125,14 +111,9 @@ fn intents_that_are_still_deferred_at_the_end_are_reported_and_a_later_end_decid
     assert_eq!((totals(&report, 0), &report["users"]["seen"]), ([0, 0, 3, 3], &json!(3)));
     assert_eq!((&report["hours"], &report["categories"]), (&json!([]), &json!([])));
     let text = folder.says(&ARGS);
-    contains_all(
-        &text,
-        &[
-            "0 approved, 0 suppressed; 3 deferred, 3 of them still deferred at the end.",
-            "Note: under policy.toml, 3 intents are still deferred at the end and have no verdict",
-            "the last of them is due at 2026-11-16T08:00:00.000Z",
-        ],
-    );
+    contains_all(&text, &["0 approved, 0 suppressed; 3 deferred, 3 of them still deferred at the end."]);
+    contains_all(&text, &["Note: under policy.toml, 3 intents are still deferred at the end and have no verdict"]);
+    contains_all(&text, &["the last of them is due at 2026-11-16T08:00:00.000Z"]);
     for (to, told) in [("08:00:00", [0, 0, 3, 3]), ("08:00:01", [3, 0, 3, 0])] {
         let report = folder.replay(&["--until", &format!("2026-11-16T{to}Z")]);
         assert_eq!(totals(&report, 0), told, "{to}");

@@ -1,7 +1,6 @@
 //! `weir policy simulate`, through the built binary.
 
 mod budgets;
-mod caps;
 mod deferral;
 mod model;
 mod page;

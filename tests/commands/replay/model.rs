@@ -188,32 +188,24 @@ impl Model<'_> {
 #[test]
 fn a_replay_is_the_same_as_deciding_one_intent_after_the_other() {
     for seed in 0..4 {
-        let Compared { deferred, reasons, caps, .. } = compare(POLICY, seed);
+        let (deferred, _, reasons, caps) = compare(POLICY, seed);
         assert_eq!((deferred, caps), (0, 4));
-        assert!(["cap", "duplicate", "quiet_hours"].iter().all(|reason| reasons.contains(*reason)), "{reasons:?}");
+        assert!(["cap", "duplicate", "quiet_hours"].iter().all(|reason| reasons.contains(reason)), "{reasons:?}");
     }
 }
 
 #[test]
 fn a_replay_that_defers_is_the_same_as_deciding_one_intent_after_the_other() {
     for seed in 0..2 {
-        let Compared { deferred, waiting, reasons, .. } = compare(&deferring(), seed);
+        let (deferred, waiting, reasons, _) = compare(&deferring(), seed);
         assert!(deferred > 300 && waiting > 0, "{deferred} deferred, {waiting} still at the end");
         // Older than max_age once the cap has room.
         assert!(reasons.contains("expired"), "{reasons:?}");
     }
 }
 
-struct Compared {
-    deferred: u64,
-    /// Still deferred at the end.
-    waiting: u64,
-    reasons: BTreeSet<String>,
-    /// How many caps suppressed something.
-    caps: usize,
-}
-
-fn compare(policy_text: &str, seed: u32) -> Compared {
+/// How many were deferred, how many are so still at the end, for which reasons intents were suppressed, and by how many caps.
+fn compare(policy_text: &str, seed: u32) -> (u64, u64, BTreeSet<&'static str>, usize) {
     let policy = Arc::new(parse_policy("model", policy_text, Format::Toml, HISTORY_MS).unwrap());
     let intents = intents(seed.into(), 4000 * (1 + seed % 2 * 2));
     let lines: Vec<String> = intents.iter().map(Value::to_string).collect();
@@ -223,7 +215,7 @@ fn compare(policy_text: &str, seed: u32) -> Compared {
     folder.write("intents", &lines.join("\n"));
     let report = folder.replay(&[]);
 
-    let (mut reasons, mut caps) = (BTreeMap::<&str, u64>::new(), BTreeMap::<String, u64>::new());
+    let (mut reasons, mut caps) = (BTreeMap::<&'static str, u64>::new(), BTreeMap::<String, u64>::new());
     let (mut hours, mut users) = (BTreeMap::<i64, (u64, u64)>::new(), BTreeMap::<u64, u64>::new());
     let (mut deferred, mut waiting) = (0, 0);
     for (intent, became) in intents.iter().zip(&became) {
@@ -275,5 +267,5 @@ fn compare(policy_text: &str, seed: u32) -> Compared {
         .collect();
     assert_eq!(told, spread, "seed {seed}");
     assert_eq!(report["policies"][0]["deferred"], json!({"intents": deferred, "waiting": waiting}), "seed {seed}");
-    Compared { deferred, waiting, reasons: reasons.into_keys().map(str::to_owned).collect(), caps: caps.len() }
+    (deferred, waiting, reasons.into_keys().collect(), caps.len())
 }

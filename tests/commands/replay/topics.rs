@@ -88,10 +88,8 @@ fn simulated(report: &Value) -> BTreeMap<String, u64> {
         counts.insert(format!("{} suppressed", name(&row["name"])), outcome["suppressed"].as_u64().unwrap());
     }
     for row in report["caps"].as_array().unwrap() {
-        counts.insert(
-            format!("{} cap {}", name(&row["segment"]), row["cap"].as_str().unwrap()),
-            row["suppressed"][0].as_u64().unwrap(),
-        );
+        let of = format!("{} cap {}", name(&row["segment"]), row["cap"].as_str().unwrap());
+        counts.insert(of, row["suppressed"][0].as_u64().unwrap());
     }
     let dead =
         report["source"]["dead_letters"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
@@ -132,19 +130,15 @@ fn a_topic_is_simulated_as_a_worker_decided_it_and_its_history_goes_on() {
     assert!(with_history["source"]["history_sends"].as_u64().unwrap() >= sent - bypassed as u64);
     assert_eq!(positive(simulated(&with_history)), positive(both.clone()));
     let without = simulate(&scene, &["--since", &from, "--approved", "none"]);
-    assert!(
-        without["policies"][0]["approved"].as_u64() > with_history["policies"][0]["approved"].as_u64(),
-        "without its history the first day is too lenient"
-    );
+    let approved = [&without, &with_history].map(|report| report["policies"][0]["approved"].as_u64().unwrap());
+    assert!(approved[0] > approved[1], "without its history the first day is too lenient: {approved:?}");
 }
 
 #[test]
 fn a_topic_is_read_outside_of_the_group_merged_by_time_and_only_what_is_committed() {
-    let scene = Scene::new(
-        "simulate-read",
-        4,
-        "version = \"v\"\n[default]\ncaps = [{ name = \"c\", limit = 1, window = \"1h\" }]\n[segments.new]\ncaps = \"unlimited\"\n[segments.active]\ncaps = \"unlimited\"\n[segments.staff]\ncaps = \"unlimited\"\n",
-    );
+    let segments = ["new", "active", "staff"].map(|name| format!("[segments.{name}]\ncaps = \"unlimited\"\n"));
+    let caps = "version = \"v\"\n[default]\ncaps = [{ name = \"c\", limit = 1, window = \"1h\" }]\n".to_owned();
+    let scene = Scene::new("simulate-read", 4, &(caps + &segments.concat()));
     // One user's intents on all partitions, twenty minutes apart; the later ones are published first.
     // Yesterday, by the full hour: the topic's retention is 8 days.
     let begin_ms = (SystemClock.now().millis() / 3_600_000 - 24) * 3_600_000;

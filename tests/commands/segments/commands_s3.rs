@@ -3,12 +3,12 @@
 use std::{
     collections::BTreeMap,
     process::{Command, Output},
-    sync::Arc,
 };
 
 use testkit::s3::{Bucket, Fault, S3};
 use weir::object_store::{MULTIPART_ABOVE_BYTES, Upload};
-use weir_worker::refresh::{Refreshed, refresh};
+
+use crate::support::contains_all;
 
 use super::{
     from_s3::{canned, in_bucket, serve, source, start},
@@ -79,40 +79,12 @@ async fn a_build_that_fails_half_way_leaves_the_old_set_readable_at_every_step()
         s3.fail_writes_after(0, None);
         let error = String::from_utf8_lossy(&failed.stderr);
         assert_eq!(failed.status.code(), Some(1), "{error}");
-        assert!(
-            error.contains("cannot write s3://weir/segments/eu/") && error.contains("access was denied"),
-            "{error}"
-        );
+        contains_all(&error, &["cannot write s3://weir/segments/eu/", "access was denied"]);
         let set = load(&mut source(s3.bucket()).await).await;
         assert_eq!((set.version(), names(&set, &["1", "7", "2"])), ("good", vec![Some("new"), Some("old"), None]));
     }
     done(&build(&s3, "better", "2\n", "8\n"));
     assert_eq!(load(&mut source(s3.bucket()).await).await.version(), "better");
-}
-
-#[tokio::test]
-async fn a_reader_that_meets_the_build_half_way_sees_the_old_set_or_the_new_one() {
-    let s3 = Arc::new(start());
-    done(&build(&s3, "v0", "0\n", "1000\n"));
-    let mut source = source(s3.bucket()).await;
-    let refreshed = Refreshed::new(load(&mut source).await);
-    let builds = std::thread::spawn(move || {
-        for version in 1..6 {
-            done(&build(&s3, &format!("v{version}"), &version.to_string(), &(1000 + version).to_string()));
-        }
-        s3
-    });
-    while !builds.is_finished() {
-        refresh(&mut source, &refreshed).await;
-        assert_eq!(refreshed.failures(), 0, "{:?}", refreshed.last_error());
-        let set = refreshed.current();
-        let version: u32 = set.version()[1..].parse().unwrap();
-        let users = [version.to_string(), (1000 + version).to_string()];
-        assert_eq!(names(&set, &[&users[0], &users[1]]), [Some("new"), Some("old")]);
-    }
-    let _s3 = builds.join().unwrap();
-    refresh(&mut source, &refreshed).await;
-    assert_eq!(refreshed.current().version(), "v5");
 }
 
 #[tokio::test]

@@ -5,34 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir::{
-    object_store::{Location, ObjectProblem, S3Options, StoredObject, Upload},
-    segments::SegmentSource,
-};
-use weir_core::segment::{Manifest, UserIdKind, UserSegment};
+use weir::object_store::{Location, ObjectProblem, S3Options, StoredObject, Upload};
+use weir_core::segment::{Manifest, UserIdKind};
 
 use super::support::{entry, load, manifest, members, names, object, put, set, source};
 
 async fn file(path: std::path::PathBuf) -> StoredObject {
     StoredObject::connect(&Location::File(path), &S3Options::default()).await
-}
-
-#[tokio::test]
-async fn the_first_segment_in_the_manifest_wins_and_a_user_in_two_is_told() {
-    let folder = testkit::folder();
-    put(folder.path(), &set("v1", &[("b", &[1, 2]), ("a", &[2, 3])]));
-    let set = load(&mut source(folder.path()).await).await;
-    assert_eq!(set.lookup("2"), UserSegment::InSeveral(0));
-    assert_eq!(names(&set, &["1", "2", "3", "4"]), [Some("b"), Some("b"), Some("a"), None]);
-}
-
-#[tokio::test]
-async fn a_prefix_is_taken_off_the_ids() {
-    let folder = testkit::folder();
-    put(folder.path(), &set("v1", &[("a", &[1])]));
-    let manifest = file(folder.path().join("manifest.json")).await;
-    let set = load(&mut SegmentSource::new(manifest, "user:")).await;
-    assert_eq!(names(&set, &["user:1", "1", "user:01"]), [Some("a"), Some("a"), None]);
 }
 
 #[tokio::test]

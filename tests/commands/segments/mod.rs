@@ -9,5 +9,4 @@ mod from_files;
 mod from_s3;
 mod other_libraries;
 mod refused;
-mod scale;
 mod support;

@@ -79,10 +79,6 @@ impl Browser {
         answer(self.client.screenshot()).await
     }
 
-    pub async fn title(&self) -> String {
-        answer(self.client.title()).await
-    }
-
     async fn find(&self, css: &str) -> Element {
         answer(self.client.find(Locator::Css(css))).await
     }
@@ -92,16 +88,8 @@ impl Browser {
         answer(self.find(css).await.text()).await
     }
 
-    pub async fn is_displayed(&self, css: &str) -> bool {
-        answer(self.find(css).await.is_displayed()).await
-    }
-
     pub async fn click(&self, css: &str) {
         answer(self.find(css).await.click()).await;
-    }
-
-    pub async fn clear(&self, css: &str) {
-        answer(self.find(css).await.clear()).await;
     }
 
     pub async fn wait(&self, what: &str, script: &str) {

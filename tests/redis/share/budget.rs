@@ -154,11 +154,10 @@ impl Budgets {
     /// Of some grants; sometimes more than were granted.
     fn back(&mut self, rng: &mut Rng, (holder, number): (usize, usize)) -> Vec<GiveBack> {
         let budget = &self.budgets[number];
-        let granted: Vec<&GiveBack> =
-            self.granted[holder].iter().filter(|of| of.0 == *budget).map(|of| &of.1).collect();
-        let some = if granted.is_empty() || rng.bool() { 0 } else { rng.usize(1..=MOST_BACK) };
+        let grants: Vec<&GiveBack> = self.granted[holder].iter().filter(|of| of.0 == *budget).map(|of| &of.1).collect();
+        let some = if grants.is_empty() || rng.bool() { 0 } else { rng.usize(1..=MOST_BACK) };
         let one = |_| {
-            let given = **rng.choice(&granted).unwrap();
+            let given = **rng.choice(&grants).unwrap();
             let tokens = match rng.u8(..8) {
                 0 => 0,
                 1 => given.tokens.saturating_mul(3),
@@ -217,8 +216,7 @@ impl Scripted for Budgets {
         }
         let began = place.clock();
         let of_campaigns = budgets.iter().filter(|budget| budget.campaign.is_some());
-        let unknown: BTreeMap<BudgetId, Unknown> =
-            of_campaigns.map(|budget| (budget.clone(), Unknown::Closed)).collect();
+        let unknown: BTreeMap<BudgetId, Unknown> = of_campaigns.map(|of| (of.clone(), Unknown::Closed)).collect();
         unknown.iter().for_each(|(budget, unknown)| write_unknown(&place, budget, *unknown));
         Self {
             ledgers: HOLDERS.map(|holder| ledger(&place.options, &place.opened, holder)),
