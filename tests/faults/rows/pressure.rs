@@ -74,17 +74,18 @@ impl Course {
         self.decisions.values().filter(|(_, approved)| !approved).count()
     }
 
-    /// How many times the user was turned away who had been approved before, unless others may not have been told of that.
-    fn turned_away(&self, halts: &Halts) -> usize {
-        let (mut active_since, mut count) = (Vec::new(), 0);
+    /// When the user was turned away who had been approved before, and when that was, unless others may not have been told of it.
+    fn turned_away(&self, halts: &Halts) -> Vec<(i64, i64)> {
+        let (mut active_since, mut away) = (Vec::new(), Vec::new());
         for (at_ms, approved) in self.decisions.values() {
             if *approved {
                 active_since.push(*at_ms);
                 continue;
             }
-            count += usize::from(active_since.iter().any(|before| !halts.are_lost(self.partition, *before)));
+            let told = active_since.iter().find(|before| !halts.are_lost(self.partition, **before));
+            away.extend(told.map(|before| (*at_ms, *before)));
         }
-        count
+        away
     }
 }
 
@@ -127,9 +128,16 @@ fn judged(mut trial: Trial, times: usize, worker: usize, halts: &Halts) -> Resul
     ensure!(count >= MOST * 97 / 100, "{count} users of {MOST} came in");
     let denied: usize = courses.iter().map(Course::denials).sum();
     ensure!(denied > 1_000, "{denied} were kept out");
-    let away = |halts: &Halts| courses.iter().map(|course| course.turned_away(halts)).sum::<usize>();
-    ensure!(away(halts) == 0, "{} active users were turned away", away(halts));
-    trial.note(format!("{count} users of {MOST} came in; active users turned away: {}", away(&Halts::default())));
+    let away = |halts: &Halts| -> Vec<_> {
+        courses
+            .iter()
+            .flat_map(|course| course.turned_away(halts).into_iter().map(|when| (course.partition, when)))
+            .collect()
+    };
+    let known = away(halts);
+    let (first, halted) = (&known[..known.len().min(5)], &halts.0);
+    ensure!(known.is_empty(), "{} active users were turned away, {first:?} of them, {halted:?}", known.len());
+    trial.note(format!("{count} users of {MOST} came in; active users turned away: {}", away(&Halts::default()).len()));
     if !halts.0.is_empty() {
         trial.note(format!("others may not have been told of {lost} users, and only these were turned away"));
     }
@@ -169,6 +177,7 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut halts = Halts::default();
     for time in 0..order.times {
         filled(&mut trial, stays, 90 * (time + 1) / order.times)?;
+        has_half(&mut trial, dies)?;
         let had = partitions_of(trial.worker(dies));
         trial.worker(dies).kill();
         halts.0.push((now_ms(), had));
@@ -238,14 +247,16 @@ pub fn member_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     judged(trial, order.times, keeps, &halts)
 }
 
+/// Waits until one of two workers has half of the partitions. `/readyz` does not tell: it is 200 before a worker has any, and while they move.
+fn has_half(trial: &mut Trial, worker: usize) -> Result<()> {
+    let half = usize::try_from(PARTITIONS)? / 2;
+    until_of(trial, worker, "it has half of the partitions", |worker| partitions_of(worker).len() == half)
+}
+
 /// Waits until each of two workers has half of the partitions, counts so many active users, and holds many places.
 fn filled_by_both(trial: &mut Trial, workers: [usize; 2], percent: usize) -> Result<()> {
-    let half = usize::try_from(PARTITIONS)? / 2;
-    for worker in workers {
-        // `/readyz` does not tell: it stays 200 while partitions move. If they still moved when a worker with a long session is frozen,
-        // nobody would get them before it wakes.
-        until_of(trial, worker, "it has half of the partitions", |worker| partitions_of(worker).len() == half)?;
-    }
+    // If partitions still moved when a worker with a long session is frozen, nobody would get them before it wakes.
+    workers.into_iter().try_for_each(|worker| has_half(trial, worker))?;
     for worker in workers {
         filled(trial, worker, percent)?;
         until_of(trial, worker, "it holds many places", |worker| {
