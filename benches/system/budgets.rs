@@ -15,23 +15,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
-use serde_json::json;
 
 use self::{
     approvals::Approvals,
     ledger::{Ledger, Scripts},
     load::{Scene, Window},
 };
-use crate::{
-    goals::{self, Goal, Wanted},
-    report::Found,
-};
+use crate::goals::{self, Goal, Wanted};
 
 /// Goals on calls are for limits from so many per instance on.
 const LARGE: u64 = 20_000;
 
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 pub struct Budgets {
     /// These windows only [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -56,7 +51,7 @@ pub struct Budgets {
     seed: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Figures {
     decisions: u64,
     /// Of the ledger.
@@ -90,7 +85,7 @@ impl Figures {
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 struct Case {
     scene: Scene,
     one_call: Figures,
@@ -98,7 +93,7 @@ struct Case {
     weir: Figures,
 }
 
-pub fn run(budgets: &Budgets) -> Result<Found> {
+pub fn run(budgets: &Budgets) -> Result<String> {
     let Budgets { limits, instances, load, best_effort, seed, .. } = budgets;
     let windows = if budgets.windows.is_empty() { Window::value_variants() } else { &budgets.windows };
     let mut scenes = Vec::new();
@@ -111,8 +106,7 @@ pub fn run(budgets: &Budgets) -> Result<Found> {
     }
     let cases = run_all(&scenes, budgets.by_scripts)?;
     let goals = judge(&cases);
-    let text = format!("{}\n{}", report::tables(budgets, &cases), goals::lines(&goals));
-    Ok(Found { all: json!({"budgets": budgets, "cases": cases, "goals": goals}), text })
+    Ok(format!("{}\n{}", report::tables(budgets, &cases), goals::lines(&goals)))
 }
 
 /// Runs all cases, as many at once as there are cores.

@@ -7,18 +7,16 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use serde::Serialize;
-use serde_json::json;
 
 use crate::{
     Settings,
-    report::{Found, Ratio, median, table},
+    report::{Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
 };
 
 /// The other side of the comparison.
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 pub struct Compare {
     /// The other build's binary [default: this one]
     #[arg(long)]
@@ -36,7 +34,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 /// A figure of both, medians, and this build's over the other's.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Figure {
     name: &'static str,
     this: f64,
@@ -44,7 +42,7 @@ struct Figure {
     ratio: Ratio,
 }
 
-pub fn run(compare: &Compare) -> Result<Found> {
+pub fn run(compare: &Compare) -> Result<String> {
     let Settings { rounds, intents, .. } = compare.settings;
     let this = Program::this();
     let other = Program {
@@ -71,10 +69,7 @@ pub fn run(compare: &Compare) -> Result<Found> {
         [(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]
     };
     let table = table(["", "this", "other", "this : other"], figures.iter().map(row));
-    let text = format!("{}; {rounds} rounds of {intents} intents\n\n{table}", servers.machine.brief());
-    let all =
-        json!({"machine": servers.machine, "compare": compare, "this": ours, "other": others, "figures": figures});
-    Ok(Found { all, text })
+    Ok(format!("{}\n{rounds} rounds of {intents} intents\n\n{table}", servers.machine))
 }
 
 type Of = fn(&Capped) -> f64;

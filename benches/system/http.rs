@@ -14,19 +14,17 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::Table;
-use serde::Serialize;
-use serde_json::json;
 use testkit::{http, wait_for, worker::Worker};
 
 use crate::{
     Settings, drain,
-    report::{Found, quantile, table},
+    report::{quantile, table},
     servers::{Run, Servers},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 pub struct Load {
     /// Requests per second: half of them users, a quarter decisions, a quarter dry runs
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -39,7 +37,7 @@ pub struct Load {
 }
 
 /// The requests, and how long their answers took.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
 struct Asked {
     failed: u32,
     requests: usize,
@@ -58,7 +56,7 @@ impl Asked {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Round {
     alone_per_s: f64,
     beside_per_s: f64,
@@ -66,7 +64,7 @@ struct Round {
     idle: Asked,
 }
 
-pub fn run(load: &Load) -> Result<Found> {
+pub fn run(load: &Load) -> Result<String> {
     let workload = load.settings.workload();
     let servers = Servers::start(&load.settings, workload)?;
     eprintln!("a round to warm up");
@@ -79,13 +77,12 @@ pub fn run(load: &Load) -> Result<Found> {
     });
     let rounds = rounds.collect::<Result<Vec<_>>>()?;
     let (lanes, Load { requests, connections, .. }) = (load.settings.lane_count(), load);
-    let text = format!(
+    Ok(format!(
         "{}\nload: {} intents, {lanes} lane(s); {requests} requests/s over {connections} connections\n\n{}",
         servers.machine,
         workload.intents,
         rows(&rounds)
-    );
-    Ok(Found { all: json!({"machine": servers.machine, "load": load, "rounds": rounds}), text })
+    ))
 }
 
 fn start(servers: &Servers) -> Result<(Run, Worker)> {

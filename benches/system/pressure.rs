@@ -15,20 +15,18 @@ use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::Table;
 use redis::InfoDict;
-use serde::Serialize;
-use serde_json::json;
 use testkit::redis::RedisServer;
 use weir_core::{basis::shard::UserHash, limit::pressure::activity::ActivityHash};
 
 use self::{load::Load, ours::Ours, published::Published};
 use crate::{
     goals::{self, Goal, Wanted},
-    report::{Found, quantile, table},
+    report::{quantile, table},
 };
 
 const GOAL_INSTANCES: usize = 10;
 
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 pub struct Pressure {
     /// The most users that may be active
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
@@ -62,7 +60,7 @@ fn user(number: u32) -> ActivityHash {
     UserHash::of(&number.to_string()).into()
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 struct Measured {
     method: &'static str,
     instances: usize,
@@ -80,7 +78,7 @@ struct Measured {
 }
 
 /// Measures each number of instances by both methods.
-pub fn run(settings: &Pressure) -> Result<Found> {
+pub fn run(settings: &Pressure) -> Result<String> {
     let mut measured = Vec::new();
     for instances in settings.instances.iter().map(|instances| usize::from(*instances)) {
         eprintln!("{instances} instances");
@@ -88,8 +86,7 @@ pub fn run(settings: &Pressure) -> Result<Found> {
         measured.push(measure::<Ours>("weir", settings, instances).context("weir")?);
     }
     let goals = goals(&measured);
-    let text = format!("{}\n\n{}", rows(&measured), goals::lines(&goals));
-    Ok(Found { all: json!({"settings": settings, "measured": measured, "goals": goals}), text })
+    Ok(format!("{}\n\n{}", rows(&measured), goals::lines(&goals)))
 }
 
 fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usize) -> Result<Measured> {

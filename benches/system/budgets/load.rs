@@ -3,7 +3,6 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use clap::ValueEnum;
-use serde::Serialize;
 use weir_core::{basis::time::Time, limit::budget::SpanNow};
 
 use crate::keyspace::START_MS;
@@ -19,8 +18,7 @@ const LEAVING: usize = 4;
 const AWAY: i64 = 20;
 
 /// The window of a budget, and how its load comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Window {
     /// Any minute; evenly
     Minute,
@@ -77,7 +75,7 @@ impl Window {
     }
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Scene {
     /// The budget's window, and how the load comes.
     pub window: Window,
@@ -86,12 +84,9 @@ pub struct Scene {
     /// Instances, while none is away.
     pub instances: usize,
     /// Intents offered in a window, of the limit.
-    #[serde(skip)]
     pub load: f64,
     /// Whether a refill takes what is left where that is less than a unit.
-    #[serde(skip)]
     pub best_effort: bool,
-    #[serde(skip)]
     pub seed: u64,
 }
 
