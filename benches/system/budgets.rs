@@ -1,11 +1,10 @@
 //! Budgets side by side: one call per intent, the published fixed batch, and weir's leases: `cargo xtask bench budgets`.
 //!
 //! Instances come and go, and offer more than the limit. All figures are counts by a clock of the simulation: no figure depends on the
-//! machine. Instances hold the leases that a worker holds (`weir_core::limit::budget::lease`); the ledger is weir's scripts on a real
-//! Redis and their reference ([`ledger`]).
+//! machine. Instances hold the leases that a worker holds (`weir_core::limit::budget::lease`); the ledger is the reference of
+//! `lua/take.lua`, which tests compare with the script.
 
 mod approvals;
-mod ledger;
 mod load;
 mod methods;
 mod report;
@@ -18,7 +17,6 @@ use clap::{Args, ValueEnum};
 
 use self::{
     approvals::Approvals,
-    ledger::{Ledger, Scripts},
     load::{Scene, Window},
 };
 use crate::goals::{self, Goal, Wanted};
@@ -40,9 +38,6 @@ pub struct Budgets {
     /// Intents offered in a window, of the limit
     #[arg(long, default_value_t = 1.3)]
     load: f64,
-    /// Calls of each case and method that are made by the scripts in Redis, too; all others by their reference alone
-    #[arg(long, default_value_t = 5_000)]
-    by_scripts: u32,
     /// Whether refills take what is left where that is less than a thousandth of the limit
     #[arg(long)]
     best_effort: bool,
@@ -56,8 +51,6 @@ struct Figures {
     decisions: u64,
     /// Of the ledger.
     calls: u64,
-    /// Tokens that were granted and neither spent nor given back.
-    wasted: u64,
     /// By how much a window exceeded the limit at most.
     most_over: u64,
     /// The share of the limit that was used.
@@ -104,23 +97,22 @@ pub fn run(budgets: &Budgets) -> Result<String> {
             scenes.extend(instances.iter().copied().map(scene));
         }
     }
-    let cases = run_all(&scenes, budgets.by_scripts)?;
+    let cases = run_all(&scenes)?;
     let goals = judge(&cases);
     Ok(format!("{}\n{}", report::tables(budgets, &cases), goals::lines(&goals)))
 }
 
 /// Runs all cases, as many at once as there are cores.
-fn run_all(scenes: &[Scene], by_scripts: u32) -> Result<Vec<Case>> {
+fn run_all(scenes: &[Scene]) -> Result<Vec<Case>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     eprintln!("{} cases, each with three methods", scenes.len());
     let next = AtomicUsize::new(0);
     let one_core = || -> Result<Vec<(usize, Case)>> {
-        let (mut scripts, mut cases) = (Scripts::start()?, Vec::new());
+        let mut cases = Vec::new();
         // The last cases take longest.
         while let Some(place) = scenes.len().checked_sub(next.fetch_add(1, Ordering::Relaxed) + 1) {
             let scene = &scenes[place];
-            let case = run_one(scene, &mut scripts, by_scripts).with_context(|| format!("{scene:?}"))?;
-            cases.push((place, case));
+            cases.push((place, run_one(scene).with_context(|| format!("{scene:?}"))?));
         }
         Ok(cases)
     };
@@ -133,12 +125,13 @@ fn run_all(scenes: &[Scene], by_scripts: u32) -> Result<Vec<Case>> {
     Ok(cases.into_iter().map(|(_, case)| case).collect())
 }
 
-fn run_one(scene: &Scene, scripts: &mut Scripts, by_scripts: u32) -> Result<Case> {
-    let one_call = methods::one_call_per_intent(scene, &mut Ledger::new(scripts, by_scripts))?;
-    let fixed = methods::fixed_batch(scene);
-    let weir = weir::leases(scene, &mut Ledger::new(scripts, by_scripts))?;
-    Ok(Case { scene: *scene, one_call, fixed, weir })
+fn run_one(scene: &Scene) -> Result<Case> {
+    let (one_call, fixed) = (methods::one_call_per_intent(scene)?, methods::fixed_batch(scene));
+    Ok(Case { scene: *scene, one_call, fixed, weir: weir::leases(scene)? })
 }
+
+/// Why a turn of the ledger has no answer.
+const TAKEN_BEFORE: &str = "a later turn was taken before";
 
 /// The worst cases of weir against the goals.
 fn judge(cases: &[Case]) -> Vec<Goal> {

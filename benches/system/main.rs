@@ -139,11 +139,11 @@ enum Child {
     Cpu(cpu::Cpu),
     /// What it costs to defer an intent, and how fast deferred intents come back
     Deferral(deferral::Deferral),
-    /// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
+    /// Bytes, staleness and overshoot of pressure, beside the published method
     Pressure(pressure::Pressure),
     /// How the pace of a route follows its consumer, simulated, with plots
     Pace(pace::PacePlots),
-    /// Calls, waste and over-grants of budgets, beside one call per intent and the published fixed batch
+    /// Calls, use and over-grants of budgets, beside one call per intent and the published fixed batch
     Budgets(budgets::Budgets),
     /// The longest script calls, in their worst cases
     Calls(calls::Calls),

@@ -50,7 +50,7 @@ const NAMED: [Named; 19] = [
     // The minute in which all are due is three to fifteen minutes away.
     Named { seconds: 1_800, ..named("cargo xtask bench deferral --intents 10000000", "--intents 200000") },
     named("cargo xtask bench pressure", "--instances 1,4 --users 1000 --seconds 5"),
-    named("cargo xtask bench budgets", "--limits 10000 --instances 1,4 --by-scripts 500"),
+    named("cargo xtask bench budgets", "--limits 10000 --instances 1,4"),
     named("cargo xtask bench http", DRAINS),
     named("cargo xtask bench compare --env WEIR__KAFKA__PROPERTIES__COMPRESSION_TYPE=lz4", DRAINS),
     named("cargo xtask bench pace", "--plots target/plots-of-small-loads"),
