@@ -29,7 +29,7 @@ const DRAINS: &str = "--rounds 1 --intents 100000 --batch 1000";
 /// The main bench: its store alone takes minutes with all users.
 const WHOLE: &str = "--rounds 1 --intents 100000 --batch 1000 --users 20000 --store-users 1000";
 
-const NAMED: [Named; 19] = [
+const NAMED: [Named; 18] = [
     named("cargo xtask bench", WHOLE),
     named("cargo xtask bench --output json", WHOLE),
     named("cargo xtask bench --intents 600000 --users 200000 --partitioner shard", WHOLE),
@@ -58,7 +58,6 @@ const NAMED: [Named; 19] = [
     named("cargo xtask counts", "decode/plain"),
     named("cargo bench --bench rebuild -- 1000000", "20000"),
     named("cargo bench --bench segments", "-- 1000000"),
-    named("cargo bench --bench redis", "-- 20000"),
     named("cargo bench --bench simulate", "-- 10000"),
 ];
 
