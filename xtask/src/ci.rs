@@ -216,7 +216,8 @@ fn planned(row: &[Step], changes: &Changes) -> Vec<Planned> {
 }
 
 fn process_of(step: &Planned, limit: Duration, is_beside: bool) -> Command {
-    let mut process = command(shell::this_program(), &["ci-step", step.name]);
+    // This program, also where cargo has built another in its place meanwhile.
+    let mut process = command("/proc/self/exe", &["ci-step", step.name]);
     // For lists of processes.
     process.arg0("xtask");
     process.arg("--seconds").arg(limit.as_secs().to_string()).arg("--parent").arg(process::id().to_string());
