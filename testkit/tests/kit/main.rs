@@ -7,5 +7,4 @@ mod kafka;
 mod proxy;
 mod redis;
 mod s3;
-mod stack;
 mod wrong;
