@@ -189,30 +189,15 @@ fn policy_check_says_what_a_policy_means_or_all_that_is_wrong() {
 }
 
 #[test]
-fn segments_are_built_shown_and_asked() {
+fn segments_that_are_absent_are_a_wrong_argument_and_torn_ones_a_failure() {
     let folder = testkit::folder();
     std::fs::write(folder.path().join("new.ids"), "3\n1\n2\n").unwrap();
-    std::fs::write(folder.path().join("old.ids"), "7\n").unwrap();
-    let build = ["segments", "build", "--into", "set", "--user-id", "u32", "--set-version", "v1"];
-    says(&[&build[..], &["new=new.ids", "old=old.ids"]].concat(), folder.path(), 0);
-    let manifest = "set/manifest.json";
-    let (out, _) = says(&["segments", "inspect", manifest, "--output", "json"], folder.path(), 0);
-    let said: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&said["version"], &said["segments"][0]["cardinality"]), (&json!("v1"), &json!(3)));
-    let (out, _) = says(&["segments", "lookup", manifest, "2", "8"], folder.path(), 0);
-    assert_eq!(out, "2: new\n8: in no segment\n");
-    let (out, _) = says(&["segments", "members", manifest, "new"], folder.path(), 0);
-    assert_eq!(out, "1\n2\n3\n");
-
-    let (out, err) = says(&[&build[..], &["new=new.ids", "old=new.ids"]].concat(), folder.path(), 2);
-    is_a_paragraph(&err);
-    assert!(out.is_empty() && err.contains("`new` and `old`"), "a user in two segments: {err}");
-    let (_, err) = says(&["segments", "members", manifest, "nobody"], folder.path(), 2);
+    says(&words("segments build --into set --user-id u32 new=new.ids"), folder.path(), 0);
+    let (_, err) = says(&words("segments members set/manifest.json nobody"), folder.path(), 2);
     assert!(err.contains("nobody"), "{err}");
-    for verb in ["inspect", "lookup", "members"] {
-        let of = if verb == "inspect" { "" } else { "1" };
-        let (_, err) = says(&words(&format!("segments {verb} set/no-manifest.json {of}")), folder.path(), 2);
-        assert!(err.contains("no-manifest.json: it does not exist"), "{verb}: {err}");
+    for args in ["inspect set/no-manifest.json", "lookup set/no-manifest.json 1", "members set/no-manifest.json 1"] {
+        let (_, err) = says(&words(&format!("segments {args}")), folder.path(), 2);
+        assert!(err.contains("no-manifest.json: it does not exist"), "{args}: {err}");
     }
     // What is there but cannot be used is a failure of the run, not of the arguments.
     for object in std::fs::read_dir(folder.path().join("set")).unwrap().map(|entry| entry.unwrap().path()) {
@@ -220,6 +205,6 @@ fn segments_are_built_shown_and_asked() {
             std::fs::write(object, "torn").unwrap();
         }
     }
-    let (_, err) = says(&["segments", "inspect", manifest], folder.path(), 1);
+    let (_, err) = says(&words("segments inspect set/manifest.json"), folder.path(), 1);
     is_a_paragraph(&err);
 }
