@@ -123,7 +123,7 @@ fn no_help_shows_the_environment_s_secrets() {
                  policy check|policy simulate";
     let env: Vec<(&str, &str)> = scene.env.iter().map(|(name, value)| (*name, value.as_str())).collect();
     for verb in verbs.split('|') {
-        let arguments = verb.split_whitespace().chain(["--help"]).map(Into::into).collect();
+        let arguments: Vec<std::ffi::OsString> = verb.split_whitespace().chain(["--help"]).map(Into::into).collect();
         let mut help = Worker::start(weir(), "", |_| arguments, &env).unwrap();
         assert_eq!(help.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", help.log());
         assert!(help.log().contains("Usage"), "{}", help.log());
