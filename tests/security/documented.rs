@@ -10,20 +10,6 @@ use testkit::{
 
 use crate::{page, redis_support, stage::STAGE, support::DEADLINE};
 
-/// The blocks with `acl` lines.
-const BLOCKS: [&str; 10] = [
-    "kafka run",
-    "kafka check",
-    "kafka refunds",
-    "kafka delivery reports",
-    "kafka retries",
-    "kafka activity",
-    "kafka deferred",
-    "kafka waiting",
-    "kafka rebuild",
-    "kafka simulate",
-];
-
 /// Makes each call of the file `calls`: an argument per line, and an empty line behind each call. The tool ends the process where it
 /// fails.
 const CALLS: &str = r#"
@@ -46,7 +32,7 @@ fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {
     write("kafka-acls.sh", "#!/bin/sh\n{ printf '%s\\n' \"$@\"; echo; } >>calls\n");
     write("Calls.java", CALLS);
     write("admin.properties", "");
-    let lines: Vec<&str> = BLOCKS.into_iter().map(page::block).collect();
+    let lines: Vec<&str> = page::acl_blocks().map(page::block).collect();
     write("lines.sh", &format!("{}\n{}", page::block("kafka acl"), lines.concat()));
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let run = |calls: &str| {
@@ -64,8 +50,7 @@ fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {
     };
     run("chmod +x kafka-acls.sh; . ./lines.sh");
     // What is listed is what the other tests grant: each operation on each resource.
-    let granted: BTreeSet<String> = BLOCKS
-        .into_iter()
+    let granted: BTreeSet<String> = page::acl_blocks()
         .flat_map(page::block_lines)
         .flat_map(|line| Grant::parse(line).unwrap().bindings())
         .map(|(operation, resource)| format!("{operation} {resource}"))
