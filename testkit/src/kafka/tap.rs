@@ -174,7 +174,7 @@ fn spring(state: &watch::Sender<State>, api: i16) -> Option<(Moment, Fate)> {
 async fn suffer(state: &watch::Sender<State>, fate: Fate) -> std::io::Result<()> {
     match fate {
         Fate::Kill(pid) => {
-            send(pid, Signal::Kill);
+            send(pid, Signal::KILL);
             Err(std::io::ErrorKind::ConnectionReset.into())
         }
         Fate::Cut => Err(std::io::ErrorKind::ConnectionReset.into()),

@@ -173,11 +173,11 @@ impl RedisServer {
 
     /// Freezes it: its sockets stay open and nobody answers.
     pub fn freeze(&mut self) {
-        self.signal(Signal::Stop);
+        self.signal(Signal::STOP);
     }
 
     pub fn thaw(&mut self) {
-        self.signal(Signal::Cont);
+        self.signal(Signal::CONT);
     }
 
     /// Kills it with SIGKILL; all its data is gone.
