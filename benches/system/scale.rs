@@ -43,12 +43,8 @@ pub struct Scale {
     plots: PathBuf,
 }
 
-/// A figure of a point over that of the base case.
-#[derive(Debug, Clone, Copy)]
-struct Figure {
-    name: &'static str,
-    ratio: Ratio,
-}
+/// A figure of a point over that of the base case, the median of the rounds.
+type Figure = (&'static str, f64);
 
 #[derive(Debug)]
 struct Measured {
@@ -104,7 +100,7 @@ fn measure(servers: &mut Servers, scale: &Scale, point: &mut Point) -> Result<()
     }
     let ratio = |name, of: fn(&Capped) -> f64| {
         let all = |drains: &[Capped]| drains.iter().map(of).collect::<Vec<_>>();
-        Figure { name, ratio: Ratio::of(&all(&point.drains), &all(&point.base_drains)) }
+        (name, Ratio::of(&all(&point.drains), &all(&point.base_drains)).median)
     };
     point.ratios = vec![
         ratio("worker CPU", |drain| drain.drained.cpu_us),

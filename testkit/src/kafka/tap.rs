@@ -31,10 +31,6 @@ pub enum Api {
     Produce = 0,
     /// A member of a group is alive.
     Heartbeat = 12,
-    /// The start of a transactional producer.
-    InitProducerId = 22,
-    /// A partition joins the open transaction.
-    AddPartitions = 24,
     /// Offsets join the open transaction.
     SendOffsets = 28,
     /// The transaction is to be committed or aborted.
