@@ -10,7 +10,7 @@ mod methods;
 mod report;
 mod weir;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -106,23 +106,17 @@ pub fn run(budgets: &Budgets) -> Result<String> {
 fn run_all(scenes: &[Scene]) -> Result<Vec<Case>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     eprintln!("{} cases, each with three methods", scenes.len());
-    let next = AtomicUsize::new(0);
-    let one_core = || -> Result<Vec<(usize, Case)>> {
-        let mut cases = Vec::new();
-        // The last cases take longest.
-        while let Some(place) = scenes.len().checked_sub(next.fetch_add(1, Ordering::Relaxed) + 1) {
-            let scene = &scenes[place];
-            cases.push((place, run_one(scene).with_context(|| format!("{scene:?}"))?));
-        }
-        Ok(cases)
+    let of_core = |core: usize| -> Result<Vec<(usize, Case)>> {
+        let scenes = scenes.iter().enumerate().skip(core).step_by(cores);
+        scenes.map(|(place, scene)| Ok((place, run_one(scene).with_context(|| format!("{scene:?}"))?))).collect()
     };
-    let mut cases = std::thread::scope(|scope| -> Result<Vec<(usize, Case)>> {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(one_core)).collect();
-        let joined = threads.into_iter().map(|thread| thread.join().expect("a thread that simulates does not panic"));
-        Ok(joined.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
-    })?;
-    cases.sort_by_key(|(place, _)| *place);
-    Ok(cases.into_iter().map(|(_, case)| case).collect())
+    let cases: Result<Vec<_>> = std::thread::scope(|scope| {
+        let of_core = &of_core;
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || of_core(core))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread that simulates does not panic")).collect()
+    });
+    let cases: BTreeMap<usize, Case> = cases?.into_iter().flatten().collect();
+    Ok(cases.into_values().collect())
 }
 
 fn run_one(scene: &Scene) -> Result<Case> {
