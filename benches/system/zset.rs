@@ -64,8 +64,9 @@ impl SortedSets {
     pub fn connect(settings: &RedisSettings) -> Result<Self> {
         let nodes = settings.nodes.iter().map(|url| Node::connect(url.expose()));
         let mut nodes = nodes.collect::<Result<Vec<_>>>()?;
-        let load = |node: &mut Node| redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(&mut node.connection);
-        let sha = nodes.iter_mut().map(load).last().context("a cluster without nodes")??;
+        let load = |connection: &mut Connection| redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(connection);
+        let sha =
+            nodes.iter_mut().map(|node| load(&mut node.connection)).last().context("a cluster without nodes")??;
         Ok(Self { nodes, sha })
     }
 

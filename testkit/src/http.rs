@@ -24,7 +24,6 @@ pub fn send(method: &str, url: &str, json: &Value) -> Result<(u16, String)> {
 }
 
 /// Keeps its connection from request to request.
-#[derive(Debug)]
 pub struct Client(Agent);
 
 impl Client {
