@@ -35,15 +35,9 @@ pub struct Budgets {
     /// Instances
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,50")]
     instances: Vec<usize>,
-    /// Intents offered in a window, of the limit
-    #[arg(long, default_value_t = 1.3)]
-    load: f64,
     /// Whether refills take what is left where that is less than a thousandth of the limit
     #[arg(long)]
     best_effort: bool,
-    /// Seed of the load
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,19 +81,18 @@ struct Case {
 }
 
 pub fn run(budgets: &Budgets) -> Result<String> {
-    let Budgets { limits, instances, load, best_effort, seed, .. } = budgets;
+    let Budgets { limits, instances, best_effort, .. } = budgets;
     let windows = if budgets.windows.is_empty() { Window::value_variants() } else { &budgets.windows };
     let mut scenes = Vec::new();
     for window in windows.iter().copied() {
         for limit in limits.iter().copied() {
-            let scene =
-                |instances| Scene { window, limit, instances, load: *load, best_effort: *best_effort, seed: *seed };
+            let scene = |instances| Scene { window, limit, instances, best_effort: *best_effort };
             scenes.extend(instances.iter().copied().map(scene));
         }
     }
     let cases = run_all(&scenes)?;
     let goals = judge(&cases);
-    Ok(format!("{}\n{}", report::tables(budgets, &cases), goals::lines(&goals)))
+    Ok(format!("{}\n{}", report::tables(&cases), goals::lines(&goals)))
 }
 
 /// Runs all cases, as many at once as there are cores.

@@ -33,15 +33,6 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// A figure of both, medians, and this build's over the other's.
-#[derive(Debug)]
-struct Figure {
-    name: &'static str,
-    this: f64,
-    other: f64,
-    ratio: Ratio,
-}
-
 pub fn run(compare: &Compare) -> Result<String> {
     let Settings { rounds, intents, .. } = compare.settings;
     let this = Program::this();
@@ -64,26 +55,19 @@ pub fn run(compare: &Compare) -> Result<String> {
             drained.push(drain(program).with_context(|| program.binary.display().to_string())?);
         }
     }
-    let figures = figures(&ours, &others);
-    let row = |Figure { name, this, other, ratio }: &Figure| {
-        [(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]
-    };
-    let table = table(["", "this", "other", "this : other"], figures.iter().map(row));
-    Ok(format!("{}\n{rounds} rounds of {intents} intents\n\n{table}", servers.machine))
-}
-
-type Of = fn(&Capped) -> f64;
-
-fn figures(ours: &[Capped], others: &[Capped]) -> Vec<Figure> {
-    let of: [(&'static str, Of); 4] = [
+    let figures: [(&str, Of); 4] = [
         ("intents/s", |capped| capped.drained.intents_per_s),
         ("worker CPU, us per intent", |capped| capped.drained.cpu_us),
         ("resident memory at most, MiB", |capped| capped.drained.resident_mib),
         ("Redis CPU, us per decision", |capped| capped.redis.cpu_us),
     ];
-    let figure = |(name, of): (&'static str, Of)| {
-        let [this, other] = [ours, others].map(|drains| drains.iter().map(of).collect::<Vec<_>>());
-        Figure { name, this: median(&this), other: median(&other), ratio: Ratio::of(&this, &other) }
+    let row = |(name, of): (&str, Of)| {
+        let [this, other] = [&ours, &others].map(|drains| drains.iter().map(of).collect::<Vec<_>>());
+        let [of_this, of_other] = [&this, &other].map(|all| format!("{:.2}", median(all)));
+        [name.to_owned(), of_this, of_other, Ratio::of(&this, &other).to_string()]
     };
-    of.map(figure).into()
+    let table = table(["", "this", "other", "this : other"], figures.map(row));
+    Ok(format!("{}\n{rounds} rounds of {intents} intents\n\n{table}", servers.machine))
 }
+
+type Of = fn(&Capped) -> f64;

@@ -101,15 +101,12 @@ pub struct Settings {
     /// How publishers choose the partition of an intent
     #[arg(long, value_enum, default_value_t)]
     partitioner: Partitioner,
-    /// Seed of users and intents
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 impl Settings {
     fn workload(&self) -> Workload {
-        let Self { intents, users, partitioner, seed, .. } = *self;
-        Workload { partitioner, ..Workload::new(intents, users.unwrap_or(intents / 5), seed) }
+        let Self { intents, users, partitioner, .. } = *self;
+        Workload { partitioner, ..Workload::new(intents, users.unwrap_or(intents / 5)) }
     }
 
     fn lane_count(&self) -> usize {

@@ -169,12 +169,12 @@ pub fn median(values: &[f64]) -> f64 {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
-        let Settings { rounds, partitions, batch, shards, seed, .. } = &self.settings;
+        let Settings { rounds, partitions, batch, shards, .. } = &self.settings;
         let lanes = self.settings.lane_count();
         let Workload { intents, users, .. } = &self.workload;
         writeln!(
             f,
-            "load: {intents} intents of {users} users in 4 segments with 2 caps each, {partitions} partitions, seed {seed}"
+            "load: {intents} intents of {users} users in 4 segments with 2 caps each, {partitions} partitions"
         )?;
         writeln!(f, "settings: {lanes} lane(s), batch {batch}, {shards} shards; medians of {rounds} round(s)\n")?;
         writeln!(f, "{}\n", self.table())?;

@@ -102,11 +102,11 @@ struct Intent {
 
 impl Workload {
     /// Intents of 20 campaigns for all of these users, picked evenly.
-    pub fn new(intents: u32, users: u32, seed: u64) -> Self {
+    pub fn new(intents: u32, users: u32) -> Self {
         let (active, segmented) = (users, users);
         let (order, partitioner) = (Order::Uniform, Partitioner::Key);
         let (payload, caps, not_before_ms) = (Payload::Message, Caps::TwoWindows, None);
-        let campaigns = 20;
+        let (campaigns, seed) = (20, 1);
         Self { intents, users, active, segmented, campaigns, order, partitioner, payload, caps, not_before_ms, seed }
     }
 

@@ -1,6 +1,9 @@
 //! What is printed: a table for each window.
 
-use super::{Budgets, Case, Figures, load::Window};
+use super::{
+    Case, Figures,
+    load::{OFFERED, Window},
+};
 use crate::report::table;
 
 impl Case {
@@ -48,13 +51,13 @@ fn head(window: Window) -> [&'static str; 10] {
     ]
 }
 
-pub(super) fn tables(Budgets { load, seed, .. }: &Budgets, cases: &[Case]) -> String {
+pub(super) fn tables(cases: &[Case]) -> String {
     let of_window = cases.chunk_by(|one, next| one.scene.window == next.scene.window).map(|cases| {
         let table = table(head(cases[0].scene.window), cases.iter().map(Case::row));
         format!("\n{table}\n")
     });
     format!(
-        "offered in a window: {load} of the limit; seed {seed}; all figures in %\n\
+        "offered in a window: {OFFERED} of the limit; all figures in %\n\
          calls: of the ledger, of decisions (one call per intent: 100)\n\
          over: approved above the limit in the fullest window, of the limit\n\
          used: approved in a window, of the limit\n{}",

@@ -15,7 +15,7 @@ use weir_core::limit::{
 use super::{
     Figures, TAKEN_BEFORE,
     approvals::Approvals,
-    load::{Arrival, Load, Scene, time},
+    load::{Arrival, Load, SEED, Scene, time},
 };
 
 /// Intents that are decided together, at most, as in weir's default.
@@ -87,7 +87,7 @@ pub(super) fn leases(scene: &Scene) -> Result<Figures> {
     let mut world = World {
         scene: *scene,
         book: TokenBook::default(),
-        random: fastrand::Rng::with_seed(scene.seed),
+        random: fastrand::Rng::with_seed(SEED),
         now: 0,
         events: BTreeMap::new(),
         planned: 0,

@@ -114,16 +114,6 @@ impl Dimension {
     pub(super) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
-
-    pub(super) fn what(self) -> &'static str {
-        match self {
-            Self::Users => "users",
-            Self::Campaigns => "campaigns",
-            Self::Nodes => "Redis nodes",
-            Self::Order => "order of users",
-            Self::Lanes => "lanes",
-        }
-    }
 }
 
 /// 1,000,000

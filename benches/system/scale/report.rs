@@ -23,13 +23,14 @@ impl Measured {
         let values = |at: usize| self.points.iter().map(|point| point.ratios[at].1).collect();
         let lines: Vec<(&'static str, Vec<f64>)> =
             (0..count).map(|at| (self.points[0].ratios[at].0, values(at))).collect();
-        let title = format!("Cost per intent by {}, over the base case beside it", self.dimension.what());
+        let title = format!("Cost per intent by {}, over the base case beside it", self.dimension.name());
         let plot = Plot { title: &title, labels: &labels, lines: &lines, band: FLAT };
         plot::write(&plot, &scale.plots.join(format!("scale-{}.svg", self.dimension.name())))
     }
 
     pub(super) fn table(&self) -> Table {
-        let mut head = vec![self.dimension.what(), "intents", "worker CPU, us", "Redis CPU, us", "redis.calls"];
+        let name = self.dimension.name();
+        let mut head = vec![name.as_str(), "intents", "worker CPU, us", "Redis CPU, us", "redis.calls"];
         head.extend(["suppressed", "worker CPU : base", "Redis CPU : base", "redis.calls : base", "intents/s : base"]);
         head.push("within 10%");
         let row = |point: &Point| {

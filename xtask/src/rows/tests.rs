@@ -25,10 +25,19 @@ fn rows_of(scene: &str) -> [&'static [Script]; 2] {
             &[
                 ("first", 60, "for i in 1 2 3 4 5; do echo first $i; sleep 0.1; done"),
                 // What is deleted a moment after the end is not left.
-                ("last", 60, "echo last $(nice); touch $TMPDIR/soon; (sleep 0.2; rm $TMPDIR/soon) >/dev/null 2>&1 &"),
+                (
+                    "last",
+                    60,
+                    "echo last $(nice); touch $TMPDIR/../last $TMPDIR/soon; (sleep 0.2; rm $TMPDIR/soon) >/dev/null 2>&1 &",
+                ),
             ],
             &[
-                ("beside", 60, "for i in 1 2 3 4 5; do echo beside $i; sleep 0.1; done"),
+                // Until the last of the other row has begun.
+                (
+                    "beside",
+                    60,
+                    "for i in 1 2 3 4 5; do echo beside $i; sleep 0.1; done; until [ -e $TMPDIR/../last ]; do sleep 0.1; done",
+                ),
                 ("nicer", 60, "echo nicer $(nice)"),
             ],
         ],
@@ -59,7 +68,9 @@ fn both_rows_run_and_what_each_step_says_is_whole() {
     for step in ["first", "last"] {
         assert!(in_table(&said, step).ends_with(" s"), "{step}: {said}");
     }
-    assert!(in_table(&said, "beside").contains(", beside first") && !in_table(&said, "nicer").is_empty(), "{said}");
+    assert!(in_table(&said, "beside").ends_with(", beside first and last"), "{said}");
+    assert!(!in_table(&said, "nicer").is_empty() && in_table(&said, "all").ends_with(" s"), "{said}");
+    assert_eq!(in_table(&said, "counts").split_once(' ').unwrap().1.trim(), "not run: why", "{said}");
 }
 
 #[test]
@@ -190,6 +201,7 @@ fn act_as_rows(rows: &[&'static [Script]]) -> Result<()> {
         copy
     };
     tables::begin(&[]);
+    tables::leave_out("counts", "not run: why".to_owned());
     let outcome = run(&Plan { rows: &rows, end: None, outputs: &env::temp_dir(), process: &process });
     tables::print();
     outcome
