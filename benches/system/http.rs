@@ -26,15 +26,13 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Requests per second: half of them users, a quarter decisions, a quarter dry runs.
+const REQUESTS: u32 = 500;
+/// Connections that they are sent over.
+const CONNECTIONS: u32 = 8;
 
 #[derive(Debug, Clone, Args)]
 pub struct Load {
-    /// Requests per second: half of them users, a quarter decisions, a quarter dry runs
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    requests: u32,
-    /// Connections that they are sent over
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    connections: u32,
     #[command(flatten)]
     pub settings: Settings,
 }
@@ -46,7 +44,6 @@ struct Asked {
     requests: usize,
     p50_ms: f64,
     p99_ms: f64,
-    largest_ms: f64,
 }
 
 impl Asked {
@@ -54,8 +51,8 @@ impl Asked {
         let failed = parts.iter().map(|(_, failed)| failed).sum();
         let mut times_ms: Vec<f64> = parts.into_iter().flat_map(|(times, _)| times).collect();
         times_ms.sort_by(f64::total_cmp);
-        let [p50_ms, p99_ms, largest_ms] = [0.5, 0.99, 1.0].map(|share| quantile(&times_ms, share));
-        Self { failed, requests: times_ms.len(), p50_ms, p99_ms, largest_ms }
+        let [p50_ms, p99_ms] = [0.5, 0.99].map(|share| quantile(&times_ms, share));
+        Self { failed, requests: times_ms.len(), p50_ms, p99_ms }
     }
 }
 
@@ -74,13 +71,13 @@ pub fn run(load: &Load) -> Result<String> {
     let rounds = (1..=load.settings.rounds).map(|number| {
         eprintln!("round {number} of {}", load.settings.rounds);
         let alone_per_s = alone(&servers)?;
-        let (beside_per_s, asked) = beside(&servers, load)?;
+        let (beside_per_s, asked) = beside(&servers)?;
         Ok(Round { alone_per_s, beside_per_s, asked })
     });
     let rounds = rounds.collect::<Result<Vec<_>>>()?;
-    let (lanes, Load { requests, connections, .. }) = (load.settings.lane_count(), load);
+    let lanes = load.settings.lane_count();
     Ok(format!(
-        "{}\nload: {} intents, {lanes} lane(s); {requests} requests/s over {connections} connections\n\n{}",
+        "{}\nload: {} intents, {lanes} lane(s); {REQUESTS} requests/s over {CONNECTIONS} connections\n\n{}",
         servers.machine,
         workload.intents,
         rows(&rounds)
@@ -101,13 +98,13 @@ fn alone(servers: &Servers) -> Result<f64> {
 }
 
 /// With requests from when the lanes have their partitions to the last commit.
-fn beside(servers: &Servers, load: &Load) -> Result<(f64, Asked)> {
+fn beside(servers: &Servers) -> Result<(f64, Asked)> {
     let (run, mut process) = start(servers)?;
     let weir = format!("http://127.0.0.1:{}", run.http.number());
     let ready = format!("{weir}/readyz");
     wait_for(PATIENCE, || http::get(&ready).ok().filter(|(status, _)| *status == 200))
         .context("weir does not become ready")?;
-    let (window, asked) = asking(&weir, load, || drain::watch(servers, &run, &mut process, || Ok(())))?;
+    let (window, asked) = asking(&weir, || drain::watch(servers, &run, &mut process, || Ok(())))?;
     let window = window?;
     drain::end(process)?;
     ensure!(asked.failed == 0, "{} requests were not answered with 200", asked.failed);
@@ -115,13 +112,13 @@ fn beside(servers: &Servers, load: &Load) -> Result<(f64, Asked)> {
 }
 
 /// Does something while requests are sent.
-fn asking<T>(weir: &str, load: &Load, work: impl FnOnce() -> T) -> Result<(T, Asked)> {
+fn asking<T>(weir: &str, work: impl FnOnce() -> T) -> Result<(T, Asked)> {
     let done = AtomicBool::new(false);
-    let every = Duration::from_secs_f64(f64::from(load.connections) / f64::from(load.requests));
+    let every = Duration::from_secs_f64(f64::from(CONNECTIONS) / f64::from(REQUESTS));
     std::thread::scope(|scope| {
         let done = &done;
         let clients: Vec<_> =
-            (0..load.connections).map(|number| scope.spawn(move || client(weir, number, every, done))).collect();
+            (0..CONNECTIONS).map(|number| scope.spawn(move || client(weir, number, every, done))).collect();
         let worked = work();
         done.store(true, Ordering::Relaxed);
         let parts = clients.into_iter().map(|client| match client.join() {
@@ -164,7 +161,7 @@ fn status(client: &Client, weir: &str, (number, turn): (u32, u32)) -> Result<u16
 }
 
 fn rows(rounds: &[Round]) -> Table {
-    let head = ["round", "intents/s alone", "with requests", "ratio", "requests", "p50, ms", "p99, ms", "largest, ms"];
+    let head = ["round", "intents/s alone", "with requests", "ratio", "requests", "p50, ms", "p99, ms"];
     let row = |(number, Round { alone_per_s, beside_per_s, asked }): (i32, &Round)| {
         let ms = |ms: f64| format!("{ms:.1}");
         [
@@ -175,7 +172,6 @@ fn rows(rounds: &[Round]) -> Table {
             asked.requests.to_string(),
             ms(asked.p50_ms),
             ms(asked.p99_ms),
-            ms(asked.largest_ms),
         ]
     };
     table(head, (1..).zip(rounds).map(row))

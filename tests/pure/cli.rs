@@ -100,16 +100,11 @@ fn a_command_whose_output_nobody_reads_fails_for_nothing_but_what_it_found() {
     let folder = testkit::folder();
     configure(folder.path(), "b:9092", "");
     std::fs::write(folder.path().join("bad.toml"), "version = 1\n").unwrap();
-    let fine = [
-        "config show",
-        "policy check policy.toml",
-        "plan --users 1M --rate 10 --peak 100",
-        "completions bash",
-        "demo --publish 10",
-    ];
+    let fine =
+        "config show|policy check policy.toml|plan --users 1M --rate 10 --peak 100|completions bash|demo --publish 10";
     // Side by side: a demo takes its time.
     std::thread::scope(|threads| {
-        for args in fine {
+        for args in fine.split('|') {
             for form in ["--output json", ""] {
                 if args.starts_with("completions") && !form.is_empty() {
                     continue;

@@ -321,11 +321,7 @@ fn each_rule_of_a_policy_is_kept() {
         (budgets(&names), true, "budgets must not have more than 255 budgets; it has 256"),
         (route("rate = 1").replace("email", &"e".repeat(64)), true, "valid"),
         (route("rate = 1").replace("email", &"e".repeat(65)), true, "it is a part of a topic's name"),
-        (
-            with(&"[[routes]]\nname = \"a\"\nrate = 1\n".repeat(65)),
-            true,
-            "routes must not have more than 64 routes; it has 65",
-        ),
+        (with(&"[[routes]]\nname = \"a\"\nrate = 1\n".repeat(65)), true, "not have more than 64 routes; it has 65"),
     ];
     let rule = |line: &'static str| {
         let (text, expected) = line.split_once(" => ").unwrap();

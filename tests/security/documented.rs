@@ -8,7 +8,12 @@ use testkit::{
     wait_until,
 };
 
-use crate::{page, redis_support, stage::STAGE, support::DEADLINE};
+use crate::{
+    page,
+    redis_support::{DAY_MS, admit, at, batch, cap, opened, options, request, store},
+    stage::STAGE,
+    support::DEADLINE,
+};
 
 /// Makes each call of the file `calls`: an argument per line, and an empty line behind each call. The tool ends the process where it
 /// fails.
@@ -81,17 +86,13 @@ async fn redis_takes_the_lines_as_they_stand_on_the_page_and_lets_a_worker_in_by
         let words: Vec<&str> = page::block(name).split_whitespace().collect();
         assert_eq!(server.cli(&words).unwrap().trim(), "OK", "{name}");
     }
-    let mut options = redis_support::options(&[server.url()]);
+    let mut options = options(&[server.url()]);
     options.prefix = "weir".to_owned();
     options.username = Some("weir".to_owned());
     options.password = Some(weir_redis::Password::Given("password".to_owned()));
-    let opened = redis_support::opened(&options).await.unwrap();
-    let one = redis_support::batch(
-        redis_support::at(0),
-        &[redis_support::cap(1, redis_support::DAY_MS)],
-        vec![redis_support::request("somebody", 1)],
-    );
-    let (answers, result) = redis_support::admit(&mut redis_support::store(&options, &opened), &one).await;
+    let opened = opened(&options).await.unwrap();
+    let one = batch(at(0), &[cap(1, DAY_MS)], vec![request("somebody", 1)]);
+    let (answers, result) = admit(&mut store(&options, &opened), &one).await;
     result.unwrap();
     assert!(answers[0].is_some());
     // And nothing more: neither the default user's password nor other keys.

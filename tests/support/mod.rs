@@ -458,11 +458,7 @@ drain = "0s"
     }
 
     /// Waits until a group has committed the end that every partition of a topic has now.
-    pub fn wait_read(&self, group: &str, topic: &str) {
-        self.wait_read_or(group, topic, || {});
-    }
-
-    fn wait_read_or(&self, group: &str, topic: &str, mut meanwhile: impl FnMut()) {
+    pub fn wait_read_or(&self, group: &str, topic: &str, mut meanwhile: impl FnMut()) {
         // While brokers are broken on purpose there may be no answer.
         let ends = wait_for(DEADLINE, || self.kafka.end_offsets(topic).ok()).expect("the ends of the topic");
         wait_until_every(SLOW_INTERVAL, DEADLINE, &format!("all of {topic} is read"), || {

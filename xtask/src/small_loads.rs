@@ -29,6 +29,8 @@ const DRAINS: &str = "--rounds 1 --intents 100000 --batch 1000";
 /// The main bench: its store alone takes minutes with all users.
 const WHOLE: &str = "--rounds 1 --intents 100000 --batch 1000 --users 20000 --store-users 1000";
 
+const SCALE: &str = "--rounds 1 --intents 100000 --users 10000 --plots target/plots-of-small-loads";
+
 const NAMED: [Named; 18] = [
     named("cargo xtask bench", WHOLE),
     named("cargo xtask bench --output json", WHOLE),
@@ -39,13 +41,7 @@ const NAMED: [Named; 18] = [
         "cargo xtask bench latency",
         "--rounds 1 --rates 500 --intervals-ms 50 --seconds 2 --warm-up-seconds 1 --intents 100000 --batch 1000",
     ),
-    Named {
-        seconds: 1_800,
-        ..named(
-            "cargo xtask bench scale",
-            "--rounds 1 --intents 100000 --users 10000 --plots target/plots-of-small-loads",
-        )
-    },
+    Named { seconds: 1_800, ..named("cargo xtask bench scale", SCALE) },
     named("cargo xtask bench memory --intents 10000000", "--intents 100000"),
     // The minute in which all are due is three to fifteen minutes away.
     Named { seconds: 1_800, ..named("cargo xtask bench deferral --intents 10000000", "--intents 200000") },
