@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "a bench that cannot be set up should say so and end")]
 
 use std::{
-    fmt::Write as _,
     fs::File,
     io::{BufWriter, Write as _},
     path::Path,
@@ -85,10 +84,7 @@ fn prepare(folder: &Path, weir: &str, count: u32) {
     build.args(["segments", "build", "--user-id", "u32", "--into", "set"]).current_dir(folder);
     let segments = [("new", 0..50_000), ("active", 50_000..150_000), ("staff", 150_000..152_000)];
     for (name, users) in segments {
-        let mut ids = String::new();
-        for user in users {
-            writeln!(ids, "{user}").unwrap();
-        }
+        let ids: String = users.map(|user: u32| format!("{user}\n")).collect();
         std::fs::write(folder.join(name), ids).unwrap();
         build.arg(format!("{name}={name}"));
     }

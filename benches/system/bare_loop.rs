@@ -4,8 +4,8 @@
 //! is committed in its transaction, the next one is read. Every record goes out as it came. So what weir costs beyond it
 //! is what weir adds; what `crates/kafka` itself costs is in both.
 //!
-//! Records without headers go to the client in runs, by one call for many, which no record with headers can. Two more
-//! bare loops show what that is worth: one that makes a call for each record, and one that writes the bytes that weir does.
+//! Records without headers go to the client in runs, by one call for many, which no record with headers can. So another bare
+//! loop writes the bytes that weir does.
 
 use std::{
     io::Write,
@@ -26,7 +26,7 @@ use weir_core::{
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
 use weir_worker::lane::batch_timer::BatchTimer;
 
-use crate::{async_client::AsyncClient, zset::SortedSets};
+use crate::zset::SortedSets;
 
 /// What it prints before the number of intents, and of those suppressed, of each batch that is committed.
 const COMMITTED: &str = "committed ";
@@ -37,14 +37,10 @@ const WAIT: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     Bare,
-    /// Nothing, and each record is handed to the client by a call of its own.
-    OneByOne,
     /// Writes what weir writes, and decides nothing: see [`envelope`].
     SameBytes,
     /// The published way.
     SortedSets,
-    /// The same script, one call at a time over an async client.
-    AsyncClient,
 }
 
 impl Kind {
@@ -62,9 +58,6 @@ pub fn run(config: &Path, kind: Kind) -> Result<()> {
     let settings = assemble::settings(config)?;
     let mut kafka = assemble::kafka(&settings.kafka);
     kafka.commit_interval = settings.worker.commit_interval;
-    if kind == Kind::OneByOne {
-        kafka.records_a_call = 1;
-    }
     let kafka = Arc::new(kafka);
     let lanes = (0..assemble::lanes(&settings)?).map(|lane| {
         let (settings, kafka) = (settings.clone(), Arc::clone(&kafka));
@@ -105,7 +98,6 @@ enum Capper {
     Nobody,
     SameBytes(OurHeaders),
     SortedSets(SortedSets),
-    AsyncClient(AsyncClient),
 }
 
 struct Bare {
@@ -125,10 +117,9 @@ impl Bare {
         let mut sink = KafkaSink::new(Arc::clone(kafka), lane);
         sink.recover().await?;
         let capper = match kind {
-            Kind::Bare | Kind::OneByOne => Capper::Nobody,
+            Kind::Bare => Capper::Nobody,
             Kind::SameBytes => Capper::SameBytes(headers()),
             Kind::SortedSets => Capper::SortedSets(SortedSets::connect(&settings.redis)?),
-            Kind::AsyncClient => Capper::AsyncClient(AsyncClient::connect(&settings.redis).await?),
         };
         let pace = BatchTimer::new(settings.worker.commit_interval);
         Ok(Self { source, sink, capper, pace, decided_in: Duration::ZERO, in_flight: (0, 0) })
@@ -165,7 +156,6 @@ impl Bare {
                 Capper::Nobody => (vec![Destination::APPROVED; batch.len()], &none),
                 Capper::SameBytes(headers) => (three_of_four(batch.len()), &*headers),
                 Capper::SortedSets(caps) => (caps.decide(&batch)?, &none),
-                Capper::AsyncClient(caps) => (caps.decide(&batch).await?, &none),
             };
             let suppressed = ways.iter().filter(|way| **way == Destination::Suppressed).count();
             let output = |(place, to)| {

@@ -1,37 +1,30 @@
 //! Budgets side by side: one call per intent, the published fixed batch, and weir's leases: `cargo xtask bench budgets`.
 //!
 //! Instances come and go, and offer more than the limit. All figures are counts by a clock of the simulation: no figure depends on the
-//! machine. Instances hold the leases that a worker holds (`weir_core::limit::budget::lease`); the ledger is weir's scripts on a real
-//! Redis and their reference ([`ledger`]).
+//! machine. Instances hold the leases that a worker holds (`weir_core::limit::budget::lease`); the ledger is the reference of
+//! `lua/take.lua`, which tests compare with the script.
 
 mod approvals;
-mod ledger;
 mod load;
 mod methods;
 mod report;
 mod weir;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
-use serde_json::json;
 
 use self::{
     approvals::Approvals,
-    ledger::{Ledger, Scripts},
     load::{Scene, Window},
 };
-use crate::{
-    goals::{self, Goal, Wanted},
-    report::Found,
-};
+use crate::goals::{self, Goal, Wanted};
 
 /// Goals on calls are for limits from so many per instance on.
 const LARGE: u64 = 20_000;
 
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 pub struct Budgets {
     /// These windows only [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -42,27 +35,16 @@ pub struct Budgets {
     /// Instances
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,50")]
     instances: Vec<usize>,
-    /// Intents offered in a window, of the limit
-    #[arg(long, default_value_t = 1.3)]
-    load: f64,
-    /// Calls of each case and method that are made by the scripts in Redis, too; all others by their reference alone
-    #[arg(long, default_value_t = 5_000)]
-    by_scripts: u32,
     /// Whether refills take what is left where that is less than a thousandth of the limit
     #[arg(long)]
     best_effort: bool,
-    /// Seed of the load
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Figures {
     decisions: u64,
     /// Of the ledger.
     calls: u64,
-    /// Tokens that were granted and neither spent nor given back.
-    wasted: u64,
     /// By how much a window exceeded the limit at most.
     most_over: u64,
     /// The share of the limit that was used.
@@ -90,7 +72,7 @@ impl Figures {
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 struct Case {
     scene: Scene,
     one_call: Figures,
@@ -98,53 +80,45 @@ struct Case {
     weir: Figures,
 }
 
-pub fn run(budgets: &Budgets) -> Result<Found> {
-    let Budgets { limits, instances, load, best_effort, seed, .. } = budgets;
+pub fn run(budgets: &Budgets) -> Result<String> {
+    let Budgets { limits, instances, best_effort, .. } = budgets;
     let windows = if budgets.windows.is_empty() { Window::value_variants() } else { &budgets.windows };
     let mut scenes = Vec::new();
     for window in windows.iter().copied() {
         for limit in limits.iter().copied() {
-            let scene =
-                |instances| Scene { window, limit, instances, load: *load, best_effort: *best_effort, seed: *seed };
+            let scene = |instances| Scene { window, limit, instances, best_effort: *best_effort };
             scenes.extend(instances.iter().copied().map(scene));
         }
     }
-    let cases = run_all(&scenes, budgets.by_scripts)?;
+    let cases = run_all(&scenes)?;
     let goals = judge(&cases);
-    let text = format!("{}\n{}", report::tables(budgets, &cases), goals::lines(&goals));
-    Ok(Found { all: json!({"budgets": budgets, "cases": cases, "goals": goals}), text })
+    Ok(format!("{}\n{}", report::tables(&cases), goals::lines(&goals)))
 }
 
 /// Runs all cases, as many at once as there are cores.
-fn run_all(scenes: &[Scene], by_scripts: u32) -> Result<Vec<Case>> {
+fn run_all(scenes: &[Scene]) -> Result<Vec<Case>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     eprintln!("{} cases, each with three methods", scenes.len());
-    let next = AtomicUsize::new(0);
-    let one_core = || -> Result<Vec<(usize, Case)>> {
-        let (mut scripts, mut cases) = (Scripts::start()?, Vec::new());
-        // The last cases take longest.
-        while let Some(place) = scenes.len().checked_sub(next.fetch_add(1, Ordering::Relaxed) + 1) {
-            let scene = &scenes[place];
-            let case = run_one(scene, &mut scripts, by_scripts).with_context(|| format!("{scene:?}"))?;
-            cases.push((place, case));
-        }
-        Ok(cases)
+    let of_core = |core: usize| -> Result<Vec<(usize, Case)>> {
+        let scenes = scenes.iter().enumerate().skip(core).step_by(cores);
+        scenes.map(|(place, scene)| Ok((place, run_one(scene).with_context(|| format!("{scene:?}"))?))).collect()
     };
-    let mut cases = std::thread::scope(|scope| -> Result<Vec<(usize, Case)>> {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(one_core)).collect();
-        let joined = threads.into_iter().map(|thread| thread.join().expect("a thread that simulates does not panic"));
-        Ok(joined.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
-    })?;
-    cases.sort_by_key(|(place, _)| *place);
-    Ok(cases.into_iter().map(|(_, case)| case).collect())
+    let cases: Result<Vec<_>> = std::thread::scope(|scope| {
+        let of_core = &of_core;
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || of_core(core))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread that simulates does not panic")).collect()
+    });
+    let cases: BTreeMap<usize, Case> = cases?.into_iter().flatten().collect();
+    Ok(cases.into_values().collect())
 }
 
-fn run_one(scene: &Scene, scripts: &mut Scripts, by_scripts: u32) -> Result<Case> {
-    let one_call = methods::one_call_per_intent(scene, &mut Ledger::new(scripts, by_scripts))?;
-    let fixed = methods::fixed_batch(scene);
-    let weir = weir::leases(scene, &mut Ledger::new(scripts, by_scripts))?;
-    Ok(Case { scene: *scene, one_call, fixed, weir })
+fn run_one(scene: &Scene) -> Result<Case> {
+    let (one_call, fixed) = (methods::one_call_per_intent(scene)?, methods::fixed_batch(scene));
+    Ok(Case { scene: *scene, one_call, fixed, weir: weir::leases(scene)? })
 }
+
+/// Why a turn of the ledger has no answer.
+const TAKEN_BEFORE: &str = "a later turn was taken before";
 
 /// The worst cases of weir against the goals.
 fn judge(cases: &[Case]) -> Vec<Goal> {

@@ -8,7 +8,6 @@ use std::{fmt, sync::Arc};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
-use serde_json::json;
 use testkit::redis::RedisServer;
 use weir_core::{
     basis::time::Time,
@@ -20,7 +19,7 @@ use crate::{
     goals::{self, Goal},
     keyspace::{Opened, START_MS, request, sliding},
     redis_info::{note_calls, noted_calls_us},
-    report::{Found, median, quantile, table},
+    report::{median, quantile, table},
 };
 
 /// The sends of a case: how often, and how many per user.
@@ -101,11 +100,10 @@ pub struct Calls {
     runs: u32,
 }
 
-pub fn run(calls: &Calls) -> Result<Found> {
+pub fn run(calls: &Calls) -> Result<String> {
     let calls = measure(calls.runs)?;
     let goals = Goal::of_calls(&calls);
-    let text = format!("{calls}\n\n{}", goals::lines(&goals));
-    Ok(Found { all: json!({"calls": calls, "goals": goals}), text })
+    Ok(format!("{calls}\n\n{}", goals::lines(&goals)))
 }
 
 pub fn measure(runs: u32) -> Result<LongestCalls> {
@@ -131,7 +129,7 @@ async fn run_once(plan: &Plan) -> Result<Vec<f64>> {
     let mut number = 0_u32;
     for round in 0..rounds {
         if round == rounds / 2 {
-            note_calls(&server, 0)?;
+            note_calls(&server)?;
         }
         let mut requests = Vec::new();
         for user in 0..users {

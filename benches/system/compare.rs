@@ -7,18 +7,16 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use serde::Serialize;
-use serde_json::json;
 
 use crate::{
     Settings,
-    report::{Found, Ratio, median, table},
+    report::{Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
 };
 
 /// The other side of the comparison.
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 pub struct Compare {
     /// The other build's binary [default: this one]
     #[arg(long)]
@@ -35,16 +33,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// A figure of both, medians, and this build's over the other's.
-#[derive(Debug, Serialize)]
-struct Figure {
-    name: &'static str,
-    this: f64,
-    other: f64,
-    ratio: Ratio,
-}
-
-pub fn run(compare: &Compare) -> Result<Found> {
+pub fn run(compare: &Compare) -> Result<String> {
     let Settings { rounds, intents, .. } = compare.settings;
     let this = Program::this();
     let other = Program {
@@ -66,29 +55,19 @@ pub fn run(compare: &Compare) -> Result<Found> {
             drained.push(drain(program).with_context(|| program.binary.display().to_string())?);
         }
     }
-    let figures = figures(&ours, &others);
-    let row = |Figure { name, this, other, ratio }: &Figure| {
-        [(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]
-    };
-    let table = table(["", "this", "other", "this : other"], figures.iter().map(row));
-    let text = format!("{}; {rounds} rounds of {intents} intents\n\n{table}", servers.machine.brief());
-    let all =
-        json!({"machine": servers.machine, "compare": compare, "this": ours, "other": others, "figures": figures});
-    Ok(Found { all, text })
-}
-
-type Of = fn(&Capped) -> f64;
-
-fn figures(ours: &[Capped], others: &[Capped]) -> Vec<Figure> {
-    let of: [(&'static str, Of); 4] = [
+    let figures: [(&str, Of); 4] = [
         ("intents/s", |capped| capped.drained.intents_per_s),
         ("worker CPU, us per intent", |capped| capped.drained.cpu_us),
         ("resident memory at most, MiB", |capped| capped.drained.resident_mib),
         ("Redis CPU, us per decision", |capped| capped.redis.cpu_us),
     ];
-    let figure = |(name, of): (&'static str, Of)| {
-        let [this, other] = [ours, others].map(|drains| drains.iter().map(of).collect::<Vec<_>>());
-        Figure { name, this: median(&this), other: median(&other), ratio: Ratio::of(&this, &other) }
+    let row = |(name, of): (&str, Of)| {
+        let [this, other] = [&ours, &others].map(|drains| drains.iter().map(of).collect::<Vec<_>>());
+        let [of_this, of_other] = [&this, &other].map(|all| format!("{:.2}", median(all)));
+        [name.to_owned(), of_this, of_other, Ratio::of(&this, &other).to_string()]
     };
-    of.map(figure).into()
+    let table = table(["", "this", "other", "this : other"], figures.map(row));
+    Ok(format!("{}\n{rounds} rounds of {intents} intents\n\n{table}", servers.machine))
 }
+
+type Of = fn(&Capped) -> f64;

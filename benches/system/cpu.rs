@@ -6,20 +6,18 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::Table;
-use serde::Serialize;
-use serde_json::json;
 
 use crate::{
     Settings,
     bare_loop::Kind,
     goals::{self, Goal, Wanted},
-    report::{Found, Ratio, median, table},
+    report::{Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
     workload::{Caps, Payload, Workload},
 };
 
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 #[command(
     mut_arg("intents", |intents| intents.default_value("1000000")),
     mut_arg("users", |users| users.default_value("200000").help("Users they are for, picked evenly")),
@@ -30,14 +28,14 @@ pub struct Cpu {
 }
 
 /// One round: three drains of the same intents.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Round {
     filter: Capped,
     no_filter: Capped,
     zset: Capped,
 }
 
-pub fn run(cpu: &Cpu) -> Result<Found> {
+pub fn run(cpu: &Cpu) -> Result<String> {
     let settings = &cpu.settings;
     let rounds = settings.rounds;
     let workload = Workload { payload: Payload::None, ..settings.workload() };
@@ -57,13 +55,12 @@ pub fn run(cpu: &Cpu) -> Result<Found> {
         all.push(Round { filter, no_filter, zset });
     }
     let (goals, Workload { intents, users, .. }) = (goals(&all), workload);
-    let text = format!(
-        "{}; {rounds} rounds of {intents} intents for {users} users\n\n{}\n{}",
-        servers.machine.brief(),
+    Ok(format!(
+        "{}\n{rounds} rounds of {intents} intents for {users} users\n\n{}\n{}",
+        servers.machine,
         ways(&all),
         goals::lines(&goals)
-    );
-    Ok(Found { all: json!({"machine": servers.machine, "cpu": cpu, "goals": goals, "rounds": all}), text })
+    ))
 }
 
 type Way = fn(&Round) -> &Capped;

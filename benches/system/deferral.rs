@@ -9,8 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use serde::Serialize;
-use serde_json::json;
 use testkit::wait_for;
 
 use crate::{
@@ -18,7 +16,7 @@ use crate::{
     drain::{self, DEADLINE, Progress, Window, resident_mib},
     goals::{self, Goal, Wanted},
     machine::Machine,
-    report::{Found, table},
+    report::table,
     servers::Servers,
     workload::Workload,
 };
@@ -32,7 +30,7 @@ const WARM_UP: u32 = 200_000;
 /// How many are deferred, at the least, when memory is looked at first.
 const FIRST: i64 = 10_000;
 
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 #[command(mut_arg("intents", |intents| intents.default_value("1000000")))]
 pub struct Deferral {
     #[command(flatten)]
@@ -42,7 +40,7 @@ pub struct Deferral {
     shares: u16,
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 struct Drained {
     intents_per_s: f64,
     /// CPU of the worker, in microseconds per intent.
@@ -59,7 +57,7 @@ impl<T> From<Window<T>> for Drained {
 ///
 /// # Errors
 /// Something breaks, or the machine is too slow for the minute that the intents are due in.
-pub fn run(deferral: &Deferral) -> Result<Found> {
+pub fn run(deferral: &Deferral) -> Result<String> {
     let Deferral { settings, shares } = deferral;
     let (intents, workload) = (settings.intents, settings.workload());
     let mut servers = Servers::start(settings, workload)?;
@@ -102,7 +100,7 @@ pub fn run(deferral: &Deferral) -> Result<Found> {
 }
 
 /// `resident_mib`: how many intents were deferred when the worker's memory was looked at, and what it had resident, in MiB.
-fn found(machine: &Machine, deferral: &Deferral, drains: [Drained; 3], resident_mib: [(i64, f64); 2]) -> Found {
+fn found(machine: &Machine, deferral: &Deferral, drains: [Drained; 3], resident_mib: [(i64, f64); 2]) -> String {
     let Deferral { settings: Settings { intents, .. }, shares } = deferral;
     let [fresh, deferred, released] = drains;
     let [(first, with_first), (all, with_all)] = resident_mib;
@@ -121,23 +119,12 @@ fn found(machine: &Machine, deferral: &Deferral, drains: [Drained; 3], resident_
     let rows = rows.map(|(name, Drained { intents_per_s, cpu_us })| {
         [name.to_owned(), format!("{intents_per_s:.0}"), format!("{cpu_us:.2}")]
     });
-    let text = format!(
-        "{}; {intents} intents, {shares} partition(s) a bucket\n\n{}\n\
+    format!(
+        "{machine}\n{intents} intents, {shares} partition(s) a bucket\n\n{}\n\
          resident with {first} deferred: {with_first:.0} MiB, with {all}: {with_all:.0} MiB\n\n{}",
-        machine.brief(),
         table(["one lane", "intents/s", "worker CPU, us per intent"], rows),
         goals::lines(&goals)
-    );
-    let all = json!({
-        "machine": machine,
-        "deferral": deferral,
-        "goals": goals,
-        "fresh": fresh,
-        "deferred": deferred,
-        "released": released,
-        "resident_mib": resident_mib,
-    });
-    Found { all, text }
+    )
 }
 
 /// The minute that all are due in.

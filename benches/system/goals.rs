@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     calls::LongestCalls,
     report::{Ratio, median},
-    rounds::{Drained, Round},
+    rounds::Round,
 };
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -24,52 +24,30 @@ pub struct Goal {
     wanted: Wanted,
     measured: f64,
     met: bool,
-    /// The same for other baselines, for information.
-    beside: Vec<Beside>,
-}
-
-/// A figure for information, beside a goal's own.
-#[derive(Debug, Clone, Serialize)]
-struct Beside {
-    of: &'static str,
-    measured: f64,
 }
 
 pub fn judge(rounds: &[Round], calls: &LongestCalls) -> Vec<Goal> {
     let all = |of: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(of).collect() };
     let ratio = |ours: fn(&Round) -> f64, theirs: fn(&Round) -> f64| Ratio::of(&all(ours), &all(theirs)).median;
-    let most = |of: fn(&Round) -> f64| all(of).into_iter().fold(0.0, f64::max);
-    let cpu = ratio(|round| round.weir.drained.cpu_us, |round| round.bare.cpu_us);
-    let redis = ratio(|round| round.weir.redis.cpu_us, |round| round.zset.redis.cpu_us);
-    let bytes = ratio(|round| round.weir.redis.user_bytes, |round| round.zset.redis.user_bytes);
-    let rate = ratio(|round| round.weir.drained.intents_per_s, |round| round.bare.intents_per_s);
-    let same_bytes = ratio(|round| round.weir.drained.cpu_us, |round| round.same_bytes.cpu_us);
-    let beside = |ours: fn(&Round) -> f64, of: fn(&Drained) -> f64| {
-        let to = |name, theirs: fn(&Round) -> &Drained| {
-            let theirs: Vec<f64> = rounds.iter().map(|round| of(theirs(round))).collect();
-            Beside { of: name, measured: Ratio::of(&all(ours), &theirs).median }
-        };
-        vec![
-            to("of the loop of one record per call", |round| &round.one_by_one),
-            to("of the loop that writes the same bytes", |round| &round.same_bytes),
-        ]
-    };
+    let cpu = ratio(|round| round.weir.capped.drained.cpu_us, |round| round.bare.cpu_us);
+    let redis = ratio(|round| round.weir.capped.redis.cpu_us, |round| round.zset.redis.cpu_us);
+    let bytes = ratio(|round| round.weir.capped.redis.user_bytes, |round| round.zset.redis.user_bytes);
+    let rate = ratio(|round| round.weir.capped.drained.intents_per_s, |round| round.bare.intents_per_s);
+    let same_bytes = ratio(|round| round.weir.capped.drained.cpu_us, |round| round.same_bytes.cpu_us);
     let [p999, longest] = Goal::of_calls(calls);
-    let key_kib = most(|round| round.scripts.largest_key_bytes) / 1024.0;
-    let trips = median(&all(|round| round.round_trips));
+    let key_kib = all(|round| round.weir.largest_key_bytes).into_iter().fold(0.0, f64::max) / 1024.0;
+    let trips = median(&all(|round| round.weir.round_trips));
     vec![
-        Goal::of(1, "worker CPU per intent, of the bare loop's", Wanted::AtMost(1.8), cpu)
-            .beside(beside(|round| round.weir.drained.cpu_us, |drained| drained.cpu_us)),
+        Goal::of(1, "worker CPU per intent, of the bare loop's", Wanted::AtMost(1.8), cpu),
         Goal::of(1, "the same, of the loop that writes the same bytes", Wanted::AtMost(1.35), same_bytes),
         Goal::of(2, "Redis CPU per decision, of the ZSET script's", Wanted::AtMost(0.20), redis),
         Goal::of(2, "bytes per user, of the ZSET script's", Wanted::AtMost(0.33), bytes),
         Goal::of(2, "the largest key, KiB", Wanted::AtMost(64.0), key_kib),
-        Goal::of(3, "intents/s, of the bare loop's", Wanted::AtLeast(0.60), rate)
-            .beside(beside(|round| round.weir.drained.intents_per_s, |drained| drained.intents_per_s)),
+        Goal::of(3, "intents/s, of the bare loop's", Wanted::AtLeast(0.60), rate),
         // New classes and health checks take some round trips too.
         Goal::of(4, "round trips per node and batch", Wanted::AtMost(1.1), trips),
-        p999.beside(in_drains(most(|round| round.scripts.p999_us))),
-        longest.beside(in_drains(most(|round| round.scripts.slowest_us))),
+        p999,
+        longest,
     ]
 }
 
@@ -78,23 +56,12 @@ pub fn lines(goals: &[Goal]) -> String {
     goals.iter().map(|goal| format!("{goal}\n")).collect()
 }
 
-/// The call's time while servers and worker share the cores; nothing if no call was logged as slow.
-fn in_drains(us: f64) -> Vec<Beside> {
-    let beside = Beside { of: "by the clock in the drains, which share the cores", measured: us / 1e3 };
-    (us > 0.0).then_some(beside).into_iter().collect()
-}
-
 impl Goal {
     pub fn of_calls(calls: &LongestCalls) -> [Self; 2] {
-        let (p999, longest) = (calls.p999_ms(), calls.longest_ms());
+        let longest = "the longest script call of the worst case (median of the runs), ms";
         [
-            Self::of(4, "a script call at p99.9 of the worst case, ms", Wanted::AtMost(1.0), p999),
-            Self::of(
-                4,
-                "the longest script call of the worst case (median of the runs), ms",
-                Wanted::AtMost(5.0),
-                longest,
-            ),
+            Self::of(4, "a script call at p99.9 of the worst case, ms", Wanted::AtMost(1.0), calls.p999_ms()),
+            Self::of(4, longest, Wanted::AtMost(5.0), calls.longest_ms()),
         ]
     }
 
@@ -104,23 +71,18 @@ impl Goal {
             Wanted::AtMost(most) => measured <= most,
             Wanted::AtLeast(least) => measured >= least,
         };
-        Self { number, name, wanted, measured, met, beside: Vec::new() }
-    }
-
-    fn beside(self, beside: Vec<Beside>) -> Self {
-        Self { beside, ..self }
+        Self { number, name, wanted, measured, met }
     }
 }
 
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, name, wanted, measured, met, beside } = self;
+        let Self { number, name, wanted, measured, met } = self;
         let wanted = match wanted {
             Wanted::AtMost(most) => format!("at most {most:.2}"),
             Wanted::AtLeast(least) => format!("at least {least:.2}"),
         };
         let verdict = if *met { "met" } else { "not met" };
-        write!(f, "goal {number}: {name}: {measured:.2}, wanted {wanted}: {verdict}")?;
-        beside.iter().try_for_each(|Beside { of, measured }| write!(f, "; {measured:.2} {of}"))
+        write!(f, "goal {number}: {name}: {measured:.2}, wanted {wanted}: {verdict}")
     }
 }

@@ -5,8 +5,6 @@
 //! a slow one before it is not counted as quick.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -14,38 +12,38 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::Table;
-use serde::Serialize;
 use serde_json::json;
-use testkit::{http, wait_for, worker::Worker};
+use testkit::{
+    http::{self, Client},
+    wait_for,
+    worker::Worker,
+};
 
 use crate::{
     Settings, drain,
-    report::{Found, quantile, table},
+    report::{quantile, table},
     servers::{Run, Servers},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Requests per second: half of them users, a quarter decisions, a quarter dry runs.
+const REQUESTS: u32 = 500;
+/// Connections that they are sent over.
+const CONNECTIONS: u32 = 8;
 
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 pub struct Load {
-    /// Requests per second: half of them users, a quarter decisions, a quarter dry runs
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    requests: u32,
-    /// Connections that they are sent over
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    connections: u32,
     #[command(flatten)]
     pub settings: Settings,
 }
 
 /// The requests, and how long their answers took.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
 struct Asked {
     failed: u32,
     requests: usize,
     p50_ms: f64,
     p99_ms: f64,
-    largest_ms: f64,
 }
 
 impl Asked {
@@ -53,20 +51,19 @@ impl Asked {
         let failed = parts.iter().map(|(_, failed)| failed).sum();
         let mut times_ms: Vec<f64> = parts.into_iter().flat_map(|(times, _)| times).collect();
         times_ms.sort_by(f64::total_cmp);
-        let [p50_ms, p99_ms, largest_ms] = [0.5, 0.99, 1.0].map(|share| quantile(&times_ms, share));
-        Self { failed, requests: times_ms.len(), p50_ms, p99_ms, largest_ms }
+        let [p50_ms, p99_ms] = [0.5, 0.99].map(|share| quantile(&times_ms, share));
+        Self { failed, requests: times_ms.len(), p50_ms, p99_ms }
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Round {
     alone_per_s: f64,
     beside_per_s: f64,
-    working: Asked,
-    idle: Asked,
+    asked: Asked,
 }
 
-pub fn run(load: &Load) -> Result<Found> {
+pub fn run(load: &Load) -> Result<String> {
     let workload = load.settings.workload();
     let servers = Servers::start(&load.settings, workload)?;
     eprintln!("a round to warm up");
@@ -74,18 +71,17 @@ pub fn run(load: &Load) -> Result<Found> {
     let rounds = (1..=load.settings.rounds).map(|number| {
         eprintln!("round {number} of {}", load.settings.rounds);
         let alone_per_s = alone(&servers)?;
-        let (beside_per_s, working, idle) = beside(&servers, load)?;
-        Ok(Round { alone_per_s, beside_per_s, working, idle })
+        let (beside_per_s, asked) = beside(&servers)?;
+        Ok(Round { alone_per_s, beside_per_s, asked })
     });
     let rounds = rounds.collect::<Result<Vec<_>>>()?;
-    let (lanes, Load { requests, connections, .. }) = (load.settings.lane_count(), load);
-    let text = format!(
-        "{}\nload: {} intents, {lanes} lane(s); {requests} requests/s over {connections} connections\n\n{}",
+    let lanes = load.settings.lane_count();
+    Ok(format!(
+        "{}\nload: {} intents, {lanes} lane(s); {REQUESTS} requests/s over {CONNECTIONS} connections\n\n{}",
         servers.machine,
         workload.intents,
         rows(&rounds)
-    );
-    Ok(Found { all: json!({"machine": servers.machine, "load": load, "rounds": rounds}), text })
+    ))
 }
 
 fn start(servers: &Servers) -> Result<(Run, Worker)> {
@@ -101,31 +97,28 @@ fn alone(servers: &Servers) -> Result<f64> {
     Ok(window.intents / window.time.as_secs_f64())
 }
 
-/// With requests from when the lanes have their partitions to the last commit, and then for as long again while they have
-/// nothing to do.
-fn beside(servers: &Servers, load: &Load) -> Result<(f64, Asked, Asked)> {
+/// With requests from when the lanes have their partitions to the last commit.
+fn beside(servers: &Servers) -> Result<(f64, Asked)> {
     let (run, mut process) = start(servers)?;
-    let address = format!("127.0.0.1:{}", run.http.number());
-    let ready = format!("http://{address}/readyz");
+    let weir = format!("http://127.0.0.1:{}", run.http.number());
+    let ready = format!("{weir}/readyz");
     wait_for(PATIENCE, || http::get(&ready).ok().filter(|(status, _)| *status == 200))
         .context("weir does not become ready")?;
-    let (window, working) = asking(&address, load, || drain::watch(servers, &run, &mut process, || Ok(())))?;
+    let (window, asked) = asking(&weir, || drain::watch(servers, &run, &mut process, || Ok(())))?;
     let window = window?;
-    let deadline = Instant::now() + window.time;
-    let (_, idle) = asking(&address, load, || wait_for(window.time, || (Instant::now() >= deadline).then_some(())))?;
     drain::end(process)?;
-    ensure!(working.failed + idle.failed == 0, "{} requests were not answered with 200", working.failed + idle.failed);
-    Ok((window.intents / window.time.as_secs_f64(), working, idle))
+    ensure!(asked.failed == 0, "{} requests were not answered with 200", asked.failed);
+    Ok((window.intents / window.time.as_secs_f64(), asked))
 }
 
 /// Does something while requests are sent.
-fn asking<T>(address: &str, load: &Load, work: impl FnOnce() -> T) -> Result<(T, Asked)> {
+fn asking<T>(weir: &str, work: impl FnOnce() -> T) -> Result<(T, Asked)> {
     let done = AtomicBool::new(false);
-    let every = Duration::from_secs_f64(f64::from(load.connections) / f64::from(load.requests));
+    let every = Duration::from_secs_f64(f64::from(CONNECTIONS) / f64::from(REQUESTS));
     std::thread::scope(|scope| {
         let done = &done;
         let clients: Vec<_> =
-            (0..load.connections).map(|number| scope.spawn(move || client(address, number, every, done))).collect();
+            (0..CONNECTIONS).map(|number| scope.spawn(move || client(weir, number, every, done))).collect();
         let worked = work();
         done.store(true, Ordering::Relaxed);
         let parts = clients.into_iter().map(|client| match client.join() {
@@ -137,12 +130,8 @@ fn asking<T>(address: &str, load: &Load, work: impl FnOnce() -> T) -> Result<(T,
 }
 
 /// One connection's requests: the times in milliseconds, and how many were not answered with 200.
-fn client(address: &str, number: u32, every: Duration, done: &AtomicBool) -> Result<(Vec<f64>, u32)> {
-    let stream = TcpStream::connect_timeout(&address.parse()?, PATIENCE)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut reader = BufReader::new(stream);
+fn client(weir: &str, number: u32, every: Duration, done: &AtomicBool) -> Result<(Vec<f64>, u32)> {
+    let client = Client::new(PATIENCE);
     let (mut times_ms, mut failed) = (Vec::new(), 0);
     let began = Instant::now() + every.mul_f64(f64::from(number % 64) / 64.0);
     for turn in 0_u32.. {
@@ -153,70 +142,36 @@ fn client(address: &str, number: u32, every: Duration, done: &AtomicBool) -> Res
         if done.load(Ordering::Relaxed) {
             break;
         }
-        let text = request(number, turn);
-        reader.get_mut().write_all(text.as_bytes())?;
-        failed += u32::from(status(&mut reader)? != 200);
+        failed += u32::from(status(&client, weir, (number, turn))? != 200);
         times_ms.push(due.elapsed().as_secs_f64() * 1e3);
     }
     Ok((times_ms, failed))
 }
 
-fn request(number: u32, turn: u32) -> String {
+/// Sends a client's request of this number.
+fn status(client: &Client, weir: &str, (number, turn): (u32, u32)) -> Result<u16> {
     let user = (u64::from(number) * 7_919 + u64::from(turn) * 104_729) % 60_000;
-    let head = "host: localhost\r\ncontent-type: application/json\r\n";
     let query = match turn % 4 {
-        0 | 2 => return format!("GET /v1/users/{user} HTTP/1.1\r\n{head}\r\n"),
+        0 | 2 => return Ok(client.get(&format!("{weir}/v1/users/{user}"))?.0),
         1 => "",
         _ => "?dry_run=true",
     };
-    let body = format!(r#"{{"id":"bench-{number}-{turn}","user_id":{user},"channel":"push"}}"#);
-    format!("POST /v1/decisions{query} HTTP/1.1\r\n{head}content-length: {}\r\n\r\n{body}", body.len())
-}
-
-/// Reads one answer whole.
-fn status(reader: &mut BufReader<TcpStream>) -> Result<u16> {
-    let (mut line, mut length) = (String::new(), 0);
-    reader.read_line(&mut line)?;
-    let status = line.split(' ').nth(1).context("no answer")?.parse()?;
-    loop {
-        line.clear();
-        reader.read_line(&mut line)?;
-        let Some((name, value)) = line.trim().split_once(':') else { break };
-        if name.eq_ignore_ascii_case("content-length") {
-            length = value.trim().parse()?;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    Ok(status)
+    let intent = json!({"id": format!("bench-{number}-{turn}"), "user_id": user, "channel": "push"});
+    Ok(client.send("POST", &format!("{weir}/v1/decisions{query}"), &intent)?.0)
 }
 
 fn rows(rounds: &[Round]) -> Table {
-    let head = [
-        "round",
-        "intents/s alone",
-        "with requests",
-        "ratio",
-        "requests",
-        "p50, ms",
-        "p99, ms",
-        "largest, ms",
-        "lanes idle: p50, ms",
-        "p99, ms",
-    ];
-    let row = |(number, Round { alone_per_s, beside_per_s, working, idle }): (i32, &Round)| {
+    let head = ["round", "intents/s alone", "with requests", "ratio", "requests", "p50, ms", "p99, ms"];
+    let row = |(number, Round { alone_per_s, beside_per_s, asked }): (i32, &Round)| {
         let ms = |ms: f64| format!("{ms:.1}");
         [
             number.to_string(),
             format!("{alone_per_s:.0}"),
             format!("{beside_per_s:.0}"),
             format!("{:.2}", beside_per_s / alone_per_s),
-            working.requests.to_string(),
-            ms(working.p50_ms),
-            ms(working.p99_ms),
-            ms(working.largest_ms),
-            ms(idle.p50_ms),
-            ms(idle.p99_ms),
+            asked.requests.to_string(),
+            ms(asked.p50_ms),
+            ms(asked.p99_ms),
         ]
     };
     table(head, (1..).zip(rounds).map(row))

@@ -16,8 +16,6 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use rdkafka::{Message, Offset, TopicPartitionList, consumer::Consumer};
-use serde::Serialize;
-use serde_json::json;
 use testkit::{kafka::BoundedConsumer, unique, wait_for, worker::Worker};
 use weir_core::ports::Clock;
 use weir_worker::clock::SystemClock;
@@ -25,8 +23,8 @@ use weir_worker::clock::SystemClock;
 use crate::{
     Settings,
     bare_loop::Kind,
-    drain::{self, cpu_us},
-    report::{Found, median, quantile, table},
+    drain,
+    report::{median, quantile, table},
     rounds,
     servers::{OUTPUTS, Run, Servers, WEIR},
     workload::{Workload, id},
@@ -43,7 +41,7 @@ const TICK: Duration = Duration::from_millis(1);
 const NUMBER_DIGITS: usize = 12;
 
 /// What is measured: weir as it is started, with a lane per core.
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 #[command(mut_arg("lanes", |lanes| lanes.default_value("0")))]
 pub struct Load {
     /// Intents per second, a case each
@@ -66,15 +64,14 @@ pub struct Load {
 /// p99 that goal 5 allows for a commit interval, both in milliseconds.
 const GOALS_MS: [(u32, f64); 3] = [(20, 60.0), (50, 80.0), (100, 120.0)];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     /// The bare loop, at weir's pace: what the brokers and the clients take.
     BareLoop,
     Weir,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 struct Case {
     between: Between,
     commit_interval_ms: u32,
@@ -82,16 +79,12 @@ struct Case {
     sent: usize,
     p50_ms: f64,
     p99_ms: f64,
-    p999_ms: f64,
-    largest_ms: f64,
-    worker_cpu_us: f64,
-    broker_cpu_us: f64,
 }
 
 /// Fails also where not every intent comes out once.
-pub fn run(load: &Load) -> Result<Found> {
-    let mut servers = Servers::start_as_shipped(&load.settings, load.settings.workload())?;
-    warm_up(&mut servers, load)?;
+pub fn run(load: &Load) -> Result<String> {
+    let servers = Servers::start_as_shipped(&load.settings, load.settings.workload())?;
+    warm_up(&servers, load)?;
     let mut rounds = Vec::new();
     for round in 1..=load.settings.rounds {
         for &rate in &load.rates {
@@ -103,7 +96,7 @@ pub fn run(load: &Load) -> Result<Found> {
                     both.reverse();
                 }
                 for between in both {
-                    rounds.push(case(&mut servers, load, (rate, interval_ms), between)?);
+                    rounds.push(case(&servers, load, (rate, interval_ms), between)?);
                 }
             }
         }
@@ -119,9 +112,7 @@ pub fn run(load: &Load) -> Result<Found> {
             }
         }
     }
-    let text = format!("{}\n{}", servers.machine, text(load, &cases));
-    // The cases are the medians of the rounds.
-    Ok(Found { all: json!({"machine": servers.machine, "load": load, "cases": cases, "rounds": rounds}), text })
+    Ok(format!("{}\n{}", servers.machine, text(load, &cases)))
 }
 
 impl Case {
@@ -129,20 +120,12 @@ impl Case {
     fn median(rounds: &[&Self]) -> Option<Self> {
         let of = |figure: fn(&Self) -> f64| median(&rounds.iter().map(|round| figure(round)).collect::<Vec<_>>());
         let first = (*rounds.first()?).clone();
-        Some(Self {
-            p50_ms: of(|case| case.p50_ms),
-            p99_ms: of(|case| case.p99_ms),
-            p999_ms: of(|case| case.p999_ms),
-            largest_ms: of(|case| case.largest_ms),
-            worker_cpu_us: of(|case| case.worker_cpu_us),
-            broker_cpu_us: of(|case| case.broker_cpu_us),
-            ..first
-        })
+        Some(Self { p50_ms: of(|case| case.p50_ms), p99_ms: of(|case| case.p99_ms), ..first })
     }
 }
 
 /// Drains the backlog, and then runs one case and discards its figures.
-fn warm_up(servers: &mut Servers, load: &Load) -> Result<()> {
+fn warm_up(servers: &Servers, load: &Load) -> Result<()> {
     eprintln!("a drain and {} s of intents to warm up", load.warm_up_seconds);
     let (run, mut process) = servers.weir("warm", |config| config)?;
     drain::watch(servers, &run, &mut process, || Ok(()))?;
@@ -154,7 +137,7 @@ fn warm_up(servers: &mut Servers, load: &Load) -> Result<()> {
     case(servers, &longer, (*rate, *interval_ms), Between::Weir).map(drop)
 }
 
-fn case(servers: &mut Servers, load: &Load, (rate, interval_ms): (u32, u32), between: Between) -> Result<Case> {
+fn case(servers: &Servers, load: &Load, (rate, interval_ms): (u32, u32), between: Between) -> Result<Case> {
     servers.flush_redis()?;
     let mut run = servers.run("latency")?;
     let prefix = unique("paced-");
@@ -175,30 +158,14 @@ fn case(servers: &mut Servers, load: &Load, (rate, interval_ms): (u32, u32), bet
         Between::Weir => Worker::run(Path::new(WEIR), &run.config)?,
     };
     wait_joined(servers, &run)?;
-    let broker = servers.kafka.pid(0)?;
-    let cpu = || Ok::<_, anyhow::Error>((cpu_us(process.pid())?, cpu_us(broker)?));
     let pace = Pace::of(load, servers, rate);
-    let before = cpu()?;
     let seen = paced(servers, &pace, &intents, &outputs)?;
-    let after = cpu()?;
     drain::end(process)?;
 
     let mut times_ms = seen[pace.warm_up()..].to_vec();
     times_ms.sort_by(f64::total_cmp);
-    let at = |share: f64| quantile(&times_ms, share);
-    let sent = seen.len();
-    Ok(Case {
-        between,
-        commit_interval_ms: interval_ms,
-        per_s: rate,
-        sent,
-        p50_ms: at(0.5),
-        p99_ms: at(0.99),
-        p999_ms: at(0.999),
-        largest_ms: at(1.0),
-        worker_cpu_us: (after.0 - before.0) / sent as f64,
-        broker_cpu_us: (after.1 - before.1) / sent as f64,
-    })
+    let [p50_ms, p99_ms] = [0.5, 0.99].map(|share| quantile(&times_ms, share));
+    Ok(Case { between, commit_interval_ms: interval_ms, per_s: rate, sent: seen.len(), p50_ms, p99_ms })
 }
 
 /// The run's configuration with other topics.
@@ -325,35 +292,11 @@ fn read(consumer: &BoundedConsumer, pace: &Pace, began: Instant, gone: &AtomicBo
 fn text(load: &Load, cases: &[Case]) -> String {
     let Settings { partitions, rounds, .. } = load.settings;
     let (seconds, lanes) = (load.seconds, load.settings.lane_count());
-    let head = [
-        "intents/s",
-        "commit_interval, ms",
-        "",
-        "sent = seen",
-        "p50, ms",
-        "p99, ms",
-        "p99.9, ms",
-        "largest, ms",
-        "worker CPU, us per intent",
-        "broker CPU, us per intent",
-    ];
-    let row = |case: &Case| {
-        let ms = |value: f64| format!("{value:.1}");
-        [
-            case.per_s.to_string(),
-            case.commit_interval_ms.to_string(),
-            match case.between {
-                Between::BareLoop => "bare loop".to_owned(),
-                Between::Weir => "weir".to_owned(),
-            },
-            case.sent.to_string(),
-            ms(case.p50_ms),
-            ms(case.p99_ms),
-            ms(case.p999_ms),
-            ms(case.largest_ms),
-            ms(case.worker_cpu_us),
-            ms(case.broker_cpu_us),
-        ]
+    let head = ["intents/s", "commit_interval, ms", "", "sent = seen", "p50, ms", "p99, ms"];
+    let row = |&Case { between, commit_interval_ms, per_s, sent, p50_ms, p99_ms }: &Case| {
+        let between = if between == Between::Weir { "weir" } else { "bare loop" };
+        let [per_s, interval, sent] = [per_s.to_string(), commit_interval_ms.to_string(), sent.to_string()];
+        [per_s, interval, between.to_owned(), sent, format!("{p50_ms:.1}"), format!("{p99_ms:.1}")]
     };
     let goals = cases.chunks(2).filter_map(|both| if let [bare, weir] = both { goal(bare, weir) } else { None });
     format!(

@@ -41,11 +41,6 @@ impl Machine {
             librdkafka,
         })
     }
-
-    pub fn brief(&self) -> String {
-        let Self { cpu, cores, load, .. } = self;
-        format!("{cores} cores of {cpu}, load {load} at the start")
-    }
 }
 
 impl fmt::Display for Machine {

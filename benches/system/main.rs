@@ -1,11 +1,10 @@
 //! The cost of weir beside the systems it is built on, on real servers: `cargo xtask bench`.
 //!
-//! A backlog of seeded intents is published once. Then each round drains it six times, on the same servers, each time
+//! A backlog of seeded intents is published once. Then each round drains it four times, on the same servers, each time
 //! by a process of its own:
-//! * the bare loop: consume and produce in transactions and nothing else, once by runs of records, once record by record,
-//!   once with the bytes that weir writes ([`bare_loop`]);
+//! * the bare loop: consume and produce in transactions and nothing else, once as records came, once with the bytes that weir
+//!   writes ([`bare_loop`]);
 //! * the published way: the bare loop with a sorted set per user in between ([`zset`]);
-//! * the unpipelined way: the same by an async client, one call per intent ([`async_client`]);
 //! * `weir run`, the release binary.
 //!
 //! It prints medians of the rounds, and ratios within a round. Nothing here passes or
@@ -13,7 +12,6 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to the person who started it")]
 
-mod async_client;
 mod bare_loop;
 mod budgets;
 mod calls;
@@ -48,7 +46,7 @@ use weir_core::basis::memory::{DEFAULT_BYTES, ReadsBeside, fitting};
 use weir_kafka::native::allocator;
 
 use crate::{
-    report::{Found, Measured, Report},
+    report::{Measured, Report},
     servers::Servers,
     sizes::Sizes,
     store::Size,
@@ -66,7 +64,7 @@ struct Cli {
     #[command(flatten)]
     settings: Settings,
     /// How the result is printed
-    #[arg(long, value_enum, default_value_t = Output::Table, global = true)]
+    #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// Given by cargo to every bench
     #[arg(long, hide = true, global = true)]
@@ -103,15 +101,12 @@ pub struct Settings {
     /// How publishers choose the partition of an intent
     #[arg(long, value_enum, default_value_t)]
     partitioner: Partitioner,
-    /// Seed of users and intents
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 impl Settings {
     fn workload(&self) -> Workload {
-        let Self { intents, users, partitioner, seed, .. } = *self;
-        Workload { partitioner, ..Workload::new(intents, users.unwrap_or(intents / 5), seed) }
+        let Self { intents, users, partitioner, .. } = *self;
+        Workload { partitioner, ..Workload::new(intents, users.unwrap_or(intents / 5)) }
     }
 
     fn lane_count(&self) -> usize {
@@ -141,11 +136,11 @@ enum Child {
     Cpu(cpu::Cpu),
     /// What it costs to defer an intent, and how fast deferred intents come back
     Deferral(deferral::Deferral),
-    /// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
+    /// Bytes, staleness and overshoot of pressure, beside the published method
     Pressure(pressure::Pressure),
     /// How the pace of a route follows its consumer, simulated, with plots
     Pace(pace::PacePlots),
-    /// Calls, waste and over-grants of budgets, beside one call per intent and the published fixed batch
+    /// Calls, use and over-grants of budgets, beside one call per intent and the published fixed batch
     Budgets(budgets::Budgets),
     /// The longest script calls, in their worst cases
     Calls(calls::Calls),
@@ -173,7 +168,7 @@ fn main() -> Result<()> {
     // As weir does.
     allocator::prepare();
     let Cli { child, settings, output, .. } = Cli::parse();
-    let found = match child {
+    let text = match child {
         Some(Child::BareLoop { config, kind }) => return bare_loop::run(&config, kind),
         Some(Child::Http(load)) => http::run(&load)?,
         Some(Child::Cpu(cpu)) => cpu::run(&cpu)?,
@@ -186,16 +181,13 @@ fn main() -> Result<()> {
         Some(Child::Scale(scale)) => scale::run(&scale)?,
         Some(Child::Memory(memory)) => memory::run(&memory)?,
         Some(Child::Compare(compare)) => compare::run(&compare)?,
-        None => run(settings)?,
+        None => run(settings, output)?,
     };
-    match output {
-        Output::Table => println!("{}", found.text),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&found.all)?),
-    }
+    println!("{text}");
     Ok(())
 }
 
-fn run(settings: Settings) -> Result<Found> {
+fn run(settings: Settings, output: Output) -> Result<String> {
     let workload = settings.workload();
     // Before anything else runs, since a clock times them.
     eprintln!("the longest script calls");
@@ -208,5 +200,8 @@ fn run(settings: Settings) -> Result<Found> {
     let size = Size { users: settings.store_users, batch: settings.batch, shards: settings.shards };
     let store = store::measure(&servers, size)?;
     let report = Report::new(servers.machine, settings, workload, Measured { rounds, sizes, store, calls });
-    Ok(Found { all: serde_json::to_value(&report)?, text: report.to_string() })
+    Ok(match output {
+        Output::Table => report.to_string(),
+        Output::Json => serde_json::to_string_pretty(&report)?,
+    })
 }

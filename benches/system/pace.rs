@@ -7,17 +7,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 use weir_core::limit::route::{
     delivery_signals::{Deliveries, DeliverySignals, WaitingQueue},
     pace::{Controller, Lag, Pace, Sample},
 };
 
 use self::world::{Rate, Second, World};
-use crate::{
-    plot::{self, Plot},
-    report::Found,
-};
+use crate::plot::{self, Plot};
 
 /// What delivery takes before it changes, per second.
 const RATE: f64 = 400.0;
@@ -34,7 +30,7 @@ pub struct PacePlots {
     plots: PathBuf,
 }
 
-pub fn run(args: &PacePlots) -> Result<Found> {
+pub fn run(args: &PacePlots) -> Result<String> {
     let cases: [(&str, Rate<'_>); 7] = [
         ("steps up", &|at| if at < 240.0 { RATE / 2.0 } else { RATE }),
         ("halves", &|at| if at < 240.0 { RATE } else { RATE / 2.0 }),
@@ -44,7 +40,7 @@ pub fn run(args: &PacePlots) -> Result<Found> {
         ("oscillates", &|at| RATE * (1.0 + 0.5 * (at / 40.0).sin())),
         ("gets nothing for a while", &|_| RATE),
     ];
-    let (mut all, mut text) = (Vec::new(), String::new());
+    let mut text = String::new();
     for (name, takes) in cases {
         // Of one that has never delivered only the ceiling is known.
         let ceiling = (name == "is dead").then_some(2 * whole(RATE));
@@ -62,10 +58,8 @@ pub fn run(args: &PacePlots) -> Result<Found> {
             "{name}: {:.1}% of what delivery could take; at most {most_undelivered_s:.0} s undelivered\n",
             taken * 100.0
         );
-        // `taken`: of what delivery could take; what was undelivered in seconds of the rate before the change.
-        all.push(json!({"name": name, "taken": taken, "most_undelivered_s": most_undelivered_s}));
     }
-    Ok(Found { all: all.into(), text })
+    Ok(text)
 }
 
 fn draw(name: &str, takes: Rate<'_>, seconds: &[Second], args: &PacePlots) -> Result<()> {

@@ -15,20 +15,18 @@ use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::Table;
 use redis::InfoDict;
-use serde::Serialize;
-use serde_json::json;
 use testkit::redis::RedisServer;
 use weir_core::{basis::shard::UserHash, limit::pressure::activity::ActivityHash};
 
 use self::{load::Load, ours::Ours, published::Published};
 use crate::{
     goals::{self, Goal, Wanted},
-    report::{Found, quantile, table},
+    report::{quantile, table},
 };
 
 const GOAL_INSTANCES: usize = 10;
 
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 pub struct Pressure {
     /// The most users that may be active
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
@@ -53,8 +51,6 @@ trait Running: Sized {
     /// Starts so many on a Redis, which know of the users of the load who are active from the start.
     fn start(server: &RedisServer, load: &Load, instances: usize) -> Result<Self>;
     fn instances(&self) -> Vec<&dyn Instance>;
-    /// Turns that were given up after conflicts, and conflicts, so far.
-    fn conflicts(&self) -> (u64, u64);
     fn stop(self) -> Result<()>;
 }
 
@@ -62,16 +58,12 @@ fn user(number: u32) -> ActivityHash {
     UserHash::of(&number.to_string()).into()
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 struct Measured {
     method: &'static str,
     instances: usize,
     /// To and from Redis in the first part, all instances together.
     bytes_a_s: f64,
-    /// In the first part.
-    conflicts_a_s: f64,
-    /// Turns that were given up after conflicts, in the first part.
-    given_up_a_s: f64,
     /// Until another instance knows who became active, in seconds.
     stale_p50_s: f64,
     stale_p99_s: f64,
@@ -80,7 +72,7 @@ struct Measured {
 }
 
 /// Measures each number of instances by both methods.
-pub fn run(settings: &Pressure) -> Result<Found> {
+pub fn run(settings: &Pressure) -> Result<String> {
     let mut measured = Vec::new();
     for instances in settings.instances.iter().map(|instances| usize::from(*instances)) {
         eprintln!("{instances} instances");
@@ -88,8 +80,7 @@ pub fn run(settings: &Pressure) -> Result<Found> {
         measured.push(measure::<Ours>("weir", settings, instances).context("weir")?);
     }
     let goals = goals(&measured);
-    let text = format!("{}\n\n{}", rows(&measured), goals::lines(&goals));
-    Ok(Found { all: json!({"settings": settings, "measured": measured, "goals": goals}), text })
+    Ok(format!("{}\n\n{}", rows(&measured), goals::lines(&goals)))
 }
 
 fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usize) -> Result<Measured> {
@@ -97,9 +88,9 @@ fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usi
     let mut load = Load::new(settings.users);
     let running = R::start(&server, &load, instances)?;
     let part = Duration::from_secs(settings.seconds.into());
-    let (bytes_before, (given_up_before, conflicts_before)) = (bytes(&server)?, running.conflicts());
+    let bytes_before = bytes(&server)?;
     let took = load.steady(&running.instances(), part).as_secs_f64();
-    let (bytes_after, (given_up, conflicts)) = (bytes(&server)?, running.conflicts());
+    let bytes_after = bytes(&server)?;
     load.rush(&running.instances(), part);
     let stale = load.staleness(&running.instances());
     running.stop()?;
@@ -107,8 +98,6 @@ fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usi
         method,
         instances,
         bytes_a_s: (bytes_after - bytes_before) / took,
-        conflicts_a_s: (conflicts - conflicts_before) as f64 / took,
-        given_up_a_s: (given_up - given_up_before) as f64 / took,
         stale_p50_s: quantile(&stale, 0.5),
         stale_p99_s: quantile(&stale, 0.99),
         active_share: f64::from(load.active()) / f64::from(settings.users),
@@ -137,21 +126,12 @@ fn goals(measured: &[Measured]) -> Vec<Goal> {
 }
 
 fn rows(measured: &[Measured]) -> Table {
-    let head = [
-        "instances, method",
-        "KiB/s",
-        "conflicts/s",
-        "turns given up/s",
-        "others know after, p50, s",
-        "p99, s",
-        "active at the end, % of the maximum",
-    ];
+    let head =
+        ["instances, method", "KiB/s", "others know after, p50, s", "p99, s", "active at the end, % of the maximum"];
     let row = |measured: &Measured| {
         [
             format!("{}, {}", measured.instances, measured.method),
             format!("{:.1}", measured.bytes_a_s / 1024.0),
-            format!("{:.1}", measured.conflicts_a_s),
-            format!("{:.1}", measured.given_up_a_s),
             format!("{:.2}", measured.stale_p50_s),
             format!("{:.2}", measured.stale_p99_s),
             format!("{:.1}", measured.active_share * 100.0),

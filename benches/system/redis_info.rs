@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use redis::InfoDict;
-use serde::Serialize;
 use testkit::redis::{LONGEST_REPLY, RedisCluster, RedisServer, connect};
 
 /// Commands that reach a server from outside of scripts: the script calls, connections, looking after the cluster, and
@@ -19,8 +18,6 @@ pub struct RedisTotals {
     pub cpu_us: f64,
     /// used_memory, in bytes: all that was allocated.
     pub memory_bytes: f64,
-    /// used_memory_dataset, in bytes: without the table of keys and what a server needs by itself.
-    pub dataset_bytes: f64,
     /// used_memory_rss, in bytes: what the system has given the servers.
     pub resident_bytes: f64,
     pub script_calls: f64,
@@ -40,7 +37,6 @@ impl RedisTotals {
         let of = |name: &str| info.get::<f64>(name).with_context(|| format!("INFO without {name}"));
         self.cpu_us += (of("used_cpu_user")? + of("used_cpu_sys")?) * 1e6;
         self.memory_bytes += of("used_memory")?;
-        self.dataset_bytes += of("used_memory_dataset")?;
         self.resident_bytes += of("used_memory_rss")?;
         for name in info.keys() {
             let Some(command) = name.strip_prefix("cmdstat_") else { continue };
@@ -59,65 +55,34 @@ impl RedisTotals {
     }
 }
 
-/// How long script calls took, and how large keys are.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct ScriptTimes {
-    /// 999 of 1,000 calls took at most so long on the node where that is longest, in microseconds of wall time: on a busy
-    /// machine others' work is in it.
-    pub p999_us: f64,
-    /// The slowest call, in microseconds; 0 if none took [`SLOW_US`].
-    pub slowest_us: f64,
-    /// MEMORY USAGE of the largest key, in bytes.
-    pub largest_key_bytes: f64,
-}
-
-/// From how long on a call is noted as slow.
-const SLOW_US: u32 = 1000;
 const SLOW_KEPT: &str = "100000";
 /// An entry of the slow log: number, time, microseconds, the command, address and name of the client.
 type SlowCall = (i64, i64, f64, Vec<Vec<u8>>, String, String);
 
-/// Makes a server log calls of so many microseconds or more.
-pub fn note_calls(server: &RedisServer, from_us: u32) -> Result<()> {
-    server.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", &from_us.to_string()])?;
+/// Makes a server log each call from now on.
+pub fn note_calls(server: &RedisServer) -> Result<()> {
+    server.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"])?;
     server.query::<()>(&["CONFIG", "SET", "slowlog-max-len", SLOW_KEPT])?;
     server.query(&["SLOWLOG", "RESET"])
 }
 
-/// The microseconds that each noted call of a script took. They are forgotten: the log is in the server's memory.
+/// The microseconds that each noted call of a script took.
 pub fn noted_calls_us(server: &RedisServer) -> Result<Vec<f64>> {
     let noted: Vec<SlowCall> = server.query(&["SLOWLOG", "GET", SLOW_KEPT])?;
-    server.query::<()>(&["SLOWLOG", "RESET"])?;
     let scripts = noted.iter().filter(|call| call.3.first().is_some_and(|name| name.eq_ignore_ascii_case(b"evalsha")));
     Ok(scripts.map(|call| call.2).collect())
 }
 
-impl ScriptTimes {
-    pub fn reset(redis: &RedisCluster) -> Result<()> {
-        for node in redis.primaries()? {
-            let node = redis.node(node);
-            note_calls(node, SLOW_US)?;
-            node.query::<()>(&["CONFIG", "RESETSTAT"])?;
-        }
-        Ok(())
+/// The largest key of all primaries, in bytes.
+pub fn largest_key_bytes(redis: &RedisCluster) -> Result<f64> {
+    let mut largest = 0.0_f64;
+    for node in redis.primaries()? {
+        largest = largest.max(largest_key_of(&redis.node(node).url())?);
     }
-
-    /// Asks all primaries, and forgets the slow calls.
-    pub fn take(redis: &RedisCluster) -> Result<Self> {
-        let mut times = Self::default();
-        for node in redis.primaries()? {
-            let info: InfoDict = redis.node(node).query(&["INFO", "latencystats"])?;
-            let line: Option<String> = info.get("latency_percentiles_usec_evalsha");
-            let p999 = line.as_deref().and_then(|line| line.split_once("p99.9=")).map(|(_, p999)| p999.parse::<f64>());
-            times.p999_us = times.p999_us.max(p999.transpose()?.unwrap_or_default());
-            times.slowest_us = noted_calls_us(redis.node(node))?.into_iter().fold(times.slowest_us, f64::max);
-            times.largest_key_bytes = times.largest_key_bytes.max(largest_key_bytes(&redis.node(node).url())?);
-        }
-        Ok(times)
-    }
+    Ok(largest)
 }
 
-fn largest_key_bytes(url: &str) -> Result<f64> {
+fn largest_key_of(url: &str) -> Result<f64> {
     let mut connection = connect(LONGEST_REPLY, &redis::Client::open(url)?)?;
     let (mut cursor, mut largest) = (0_u64, 0.0_f64);
     loop {

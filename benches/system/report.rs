@@ -4,7 +4,6 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, Row, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::{
     Settings,
@@ -17,19 +16,12 @@ use crate::{
     workload::Workload,
 };
 
-/// What a part of the bench found: all of it for programs, and what is printed for people.
-pub struct Found {
-    pub all: Value,
-    pub text: String,
-}
-
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
     settings: Settings,
     workload: Workload,
     figures: Vec<Figure>,
-    baselines: Vec<Baseline>,
     sizes: Sizes,
     store: StoreCost,
     calls: LongestCalls,
@@ -54,8 +46,6 @@ struct Figure {
     bare: Option<f64>,
     /// The published way's.
     zset: f64,
-    /// The unpipelined async client's.
-    client: f64,
     weir: f64,
     /// weir's over the bare loop's.
     to_bare: Option<Ratio>,
@@ -63,18 +53,6 @@ struct Figure {
     to_zset: Ratio,
     #[serde(skip)]
     decimals: usize,
-}
-
-/// A bare loop, and weir beside it.
-#[derive(Debug, Serialize)]
-struct Baseline {
-    name: &'static str,
-    cpu_us: f64,
-    intents_per_s: f64,
-    /// weir's CPU over its.
-    cpu: Ratio,
-    /// weir's intents/s over its.
-    rate: Ratio,
 }
 
 /// A ratio of two figures of the same round.
@@ -103,39 +81,23 @@ impl Report {
             drained("resident memory at most, MiB", 0, |drained| drained.resident_mib),
             redis("Redis CPU, us per decision", 2, |cost| cost.cpu_us),
             redis("bytes per user (used_memory)", 0, |cost| cost.user_bytes),
-            redis("bytes per user (used_memory_dataset)", 0, |cost| cost.user_dataset_bytes),
             redis("script calls per decision", 3, |cost| cost.script_calls),
             redis("redis.calls per decision", 3, |cost| cost.redis_calls),
             redis("share suppressed", 3, |cost| cost.suppressed),
         ];
-        let baselines = vec![
-            Baseline::of("runs of records (weir's own edge)", &rounds, |round| &round.bare),
-            Baseline::of("one record per call", &rounds, |round| &round.one_by_one),
-            Baseline::of("the same bytes as weir's outputs", &rounds, |round| &round.same_bytes),
-        ];
         let goals = goals::judge(&rounds, &calls);
-        Self { machine, settings, workload, figures, baselines, goals, sizes, store, calls, rounds }
+        Self { machine, settings, workload, figures, goals, sizes, store, calls, rounds }
     }
 
     fn table(&self) -> Table {
-        let head = ["", "bare loop", "a ZSET per user", "async client", "weir", "weir : bare loop", "weir : ZSET"];
-        let row = |Figure { name, bare, zset, client, weir, to_bare, to_zset, decimals }: &Figure| {
+        let head = ["", "bare loop", "a ZSET per user", "weir", "weir : bare loop", "weir : ZSET"];
+        let row = |Figure { name, bare, zset, weir, to_bare, to_zset, decimals }: &Figure| {
             let number = |value: f64| format!("{value:.decimals$}");
             let bare = bare.map(number).unwrap_or_default();
             let to_bare = to_bare.map(|ratio| ratio.to_string()).unwrap_or_default();
-            let (zset, client, weir) = (number(*zset), number(*client), number(*weir));
-            [(*name).to_owned(), bare, zset, client, weir, to_bare, to_zset.to_string()]
+            [(*name).to_owned(), bare, number(*zset), number(*weir), to_bare, to_zset.to_string()]
         };
         table(head, self.figures.iter().map(row))
-    }
-
-    fn baselines(&self) -> Table {
-        let head = ["the bare loop, by", "intents/s", "CPU, us per intent", "weir : it, CPU", "weir : it, intents/s"];
-        let row = |Baseline { name, cpu_us, intents_per_s, cpu, rate }: &Baseline| {
-            let (per_s, cpu_us) = (format!("{intents_per_s:.0}"), format!("{cpu_us:.2}"));
-            [(*name).to_owned(), per_s, cpu_us, cpu.to_string(), rate.to_string()]
-        };
-        table(head, self.baselines.iter().map(row))
     }
 }
 
@@ -149,22 +111,6 @@ pub fn table<R: Into<Row>>(head: impl Into<Row>, rows: impl IntoIterator<Item = 
     table
 }
 
-impl Baseline {
-    fn of(name: &'static str, rounds: &[Round], loop_of: fn(&Round) -> &Drained) -> Self {
-        let theirs = |of: fn(&Drained) -> f64| -> Vec<f64> { rounds.iter().map(|round| of(loop_of(round))).collect() };
-        let ours =
-            |of: fn(&Drained) -> f64| -> Vec<f64> { rounds.iter().map(|round| of(&round.weir.drained)).collect() };
-        let (cpu, rate) = (|drained: &Drained| drained.cpu_us, |drained: &Drained| drained.intents_per_s);
-        Self {
-            name,
-            cpu_us: median(&theirs(cpu)),
-            intents_per_s: median(&theirs(rate)),
-            cpu: Ratio::of(&ours(cpu), &theirs(cpu)),
-            rate: Ratio::of(&ours(rate), &theirs(rate)),
-        }
-    }
-}
-
 impl Figure {
     fn of(
         name: &'static str,
@@ -174,12 +120,11 @@ impl Figure {
         of: impl Fn(&Capped) -> f64,
     ) -> Self {
         let all = |way: fn(&Round) -> &Capped| -> Vec<f64> { rounds.iter().map(|round| of(way(round))).collect() };
-        let (zset, client, weir) = (all(|round| &round.zset), all(|round| &round.client), all(|round| &round.weir));
+        let (zset, weir) = (all(|round| &round.zset), all(|round| &round.weir.capped));
         Self {
             name,
             bare: bare.map(median),
             zset: median(&zset),
-            client: median(&client),
             weir: median(&weir),
             to_bare: bare.map(|bare| Ratio::of(&weir, bare)),
             to_zset: Ratio::of(&weir, &zset),
@@ -224,26 +169,18 @@ pub fn median(values: &[f64]) -> f64 {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
-        let Settings { rounds, partitions, batch, shards, seed, .. } = &self.settings;
+        let Settings { rounds, partitions, batch, shards, .. } = &self.settings;
         let lanes = self.settings.lane_count();
         let Workload { intents, users, .. } = &self.workload;
         writeln!(
             f,
-            "load: {intents} intents of {users} users in 4 segments with 2 caps each, {partitions} partitions, seed {seed}"
+            "load: {intents} intents of {users} users in 4 segments with 2 caps each, {partitions} partitions"
         )?;
         writeln!(f, "settings: {lanes} lane(s), batch {batch}, {shards} shards; medians of {rounds} round(s)\n")?;
         writeln!(f, "{}\n", self.table())?;
-        writeln!(f, "{}\n", self.baselines())?;
         for goal in &self.goals {
             writeln!(f, "{goal}")?;
         }
-        writeln!(f, "\n{}\n\n{}\n", self.calls, self.store)?;
-        let Some(last) = self.rounds.last() else { return Ok(()) };
-        let stages: Vec<_> = last.stages_ms.iter().map(|(stage, ms)| format!("{stage} {ms:.1}")).collect();
-        write!(
-            f,
-            "a batch of weir's, ms (last round; flush, produce and commit run beside the others): {}",
-            stages.join(", ")
-        )
+        write!(f, "\n{}", self.calls)
     }
 }

@@ -1,6 +1,6 @@
 //! The rounds: in each the bare loop, the published way and weir, one after the other on the same servers.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use testkit::{wait_for, worker::Worker};
 use crate::{
     bare_loop::{Committed, Kind},
     drain::{self, Window},
-    redis_info::{RedisTotals, ScriptTimes},
+    redis_info::{RedisTotals, largest_key_bytes},
     servers::{Run, Servers, WEIR},
 };
 
@@ -23,19 +23,10 @@ const REDIS_DECISIONS: &str = "weir_redis_decisions_total";
 #[derive(Debug, Clone, Serialize)]
 pub struct Round {
     pub bare: Drained,
-    /// The bare loop with a call of the client for each record.
-    pub one_by_one: Drained,
     /// The loop that writes the bytes that weir writes.
     pub same_bytes: Drained,
     pub zset: Capped,
-    pub client: Capped,
-    pub weir: Capped,
-    /// weir's script calls and keys.
-    pub scripts: ScriptTimes,
-    /// weir's pipelines per batch and node.
-    pub round_trips: f64,
-    /// Milliseconds that a batch of weir's spent in each stage, in the mean.
-    pub stages_ms: BTreeMap<String, f64>,
+    pub weir: Weir,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -62,8 +53,6 @@ pub struct RedisCost {
     pub cpu_us: f64,
     /// used_memory per user with an intent, in bytes.
     pub user_bytes: f64,
-    /// used_memory_dataset per user with an intent, in bytes: without the table of keys.
-    pub user_dataset_bytes: f64,
     pub script_calls: f64,
     /// Commands that scripts called, a decision.
     pub redis_calls: f64,
@@ -76,23 +65,22 @@ pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
     bare(servers, Kind::Bare).context("the bare loop")?;
     let rounds = (1..=rounds).map(|number| {
         eprintln!("round {number} of {rounds}");
-        let one_by_one = bare(servers, Kind::OneByOne).context("the bare loop, record by record")?;
         let same_bytes = bare(servers, Kind::SameBytes).context("the loop that writes the same bytes")?;
         let bare = bare(servers, Kind::Bare).context("the bare loop")?;
         let zset = capped(servers, Kind::SortedSets).context("the published way")?;
-        let client = capped(servers, Kind::AsyncClient).context("the async client")?;
-        let Weir { capped: weir, stages_ms, scripts, round_trips } =
-            weir(servers, &Program::this(), |_| Ok(())).context("weir")?;
-        Ok(Round { bare, one_by_one, same_bytes, zset, client, weir, scripts, round_trips, stages_ms })
+        let weir = weir(servers, &Program::this(), |_| Ok(())).context("weir")?;
+        Ok(Round { bare, same_bytes, zset, weir })
     });
     rounds.collect()
 }
 
+#[derive(Debug, Clone, Copy, Serialize)]
 pub struct Weir {
     pub capped: Capped,
-    stages_ms: BTreeMap<String, f64>,
-    scripts: ScriptTimes,
-    round_trips: f64,
+    /// MEMORY USAGE of the largest key, in bytes.
+    pub largest_key_bytes: f64,
+    /// Pipelines per batch and node.
+    pub round_trips: f64,
 }
 
 fn bare(servers: &Servers, kind: Kind) -> Result<Drained> {
@@ -147,14 +135,13 @@ pub fn weir(servers: &Servers, program: &Program, fill: impl FnOnce(&Run) -> Res
     let run = servers.run("weir")?;
     servers.create_keyspace(&run, &program.binary)?;
     fill(&run)?;
-    ScriptTimes::reset(&servers.redis)?;
     let empty = RedisTotals::ask(&servers.redis)?;
     let mut process = program.run(&run.config)?;
     let url = format!("http://127.0.0.1:{}/metrics", run.http.number());
     let ask = || Ok((RedisTotals::ask(&servers.redis)?, Figures::read(&url)?));
     let window = drain::watch(servers, &run, &mut process, ask)?;
     let figures = Figures::read_when_all_is_told(servers, &url)?;
-    let scripts = ScriptTimes::take(&servers.redis)?;
+    let largest_key_bytes = largest_key_bytes(&servers.redis)?;
     drain::end(process)?;
     // Its connections are gone, so their buffers are not counted.
     let full = RedisTotals::ask(&servers.redis)?;
@@ -167,7 +154,7 @@ pub fn weir(servers: &Servers, program: &Program, fill: impl FnOnce(&Run) -> Res
     let grown = |name: &str| figures_last.of(name) - figures_first.of(name);
     let batches = grown("weir_batch_intents_count") * servers.redis.primaries()?.len() as f64;
     let round_trips = grown("weir_redis_round_trips_total") / batches;
-    Ok(Weir { capped: Capped { drained, redis }, stages_ms: figures.stages_ms(), scripts, round_trips })
+    Ok(Weir { capped: Capped { drained, redis }, largest_key_bytes, round_trips })
 }
 
 pub fn start_loop(run: &Run, kind: Kind) -> Result<Worker> {
@@ -213,7 +200,6 @@ fn cost(
     RedisCost {
         cpu_us: (last.cpu_us - first.cpu_us) / decisions,
         user_bytes: (full.memory_bytes - empty.memory_bytes) / users,
-        user_dataset_bytes: (full.dataset_bytes - empty.dataset_bytes) / users,
         script_calls: (last.script_calls - first.script_calls) / decisions,
         redis_calls: (last.redis_calls - first.redis_calls) / decisions,
         suppressed: suppressed / f64::from(servers.workload.intents),
@@ -252,14 +238,5 @@ impl Figures {
     /// All samples that begin so.
     fn sum(&self, prefix: &str) -> f64 {
         self.0.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, value)| value).sum()
-    }
-
-    fn stages_ms(&self) -> BTreeMap<String, f64> {
-        let stages = self.0.iter().filter_map(|(name, seconds)| {
-            let stage = name.strip_prefix(r#"weir_stage_seconds_sum{stage=""#)?.strip_suffix(r#""}"#)?;
-            let count = self.of(&format!(r#"weir_stage_seconds_count{{stage="{stage}"}}"#));
-            Some((stage.to_owned(), seconds * 1e3 / count))
-        });
-        stages.collect()
     }
 }

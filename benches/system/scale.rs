@@ -12,14 +12,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
-use serde_json::json;
 use testkit::redis::RedisCluster;
 
 use self::points::{Dimension, Point, Setup};
 use crate::{
     Settings,
-    report::{Found, Ratio},
+    report::Ratio,
     rounds::{self, Capped, Program},
     servers::{Load, PRIMARIES, Run, Servers},
     store,
@@ -28,7 +26,7 @@ use crate::{
 /// The fewest intents that a drain can be watched over.
 const MIN_INTENTS: u32 = 50_000;
 
-#[derive(Debug, Clone, Args, Serialize)]
+#[derive(Debug, Clone, Args)]
 #[command(
     mut_arg("rounds", |rounds| rounds.default_value("1")),
     mut_arg("intents", |intents| intents.default_value("200000").help("Intents of each drain")),
@@ -45,14 +43,10 @@ pub struct Scale {
     plots: PathBuf,
 }
 
-/// A figure of a point over that of the base case.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Figure {
-    name: &'static str,
-    ratio: Ratio,
-}
+/// A figure of a point over that of the base case, the median of the rounds.
+type Figure = (&'static str, f64);
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Measured {
     dimension: Dimension,
     points: Vec<Point>,
@@ -64,7 +58,7 @@ impl Scale {
     }
 }
 
-pub fn run(scale: &Scale) -> Result<Found> {
+pub fn run(scale: &Scale) -> Result<String> {
     let all = Dimension::value_variants();
     let wanted = all.iter().copied().filter(|one| scale.only.is_empty() || scale.only.contains(one));
     let first = scale.points(Dimension::Lanes)[0].base;
@@ -84,11 +78,10 @@ pub fn run(scale: &Scale) -> Result<Found> {
     }
     let tables: String = dimensions.iter().map(|measured| format!("\n{}\n", measured.table())).collect();
     let rounds = scale.settings.rounds;
-    let text = format!(
+    Ok(format!(
         "{}\n{rounds} round(s); five intents per user and two caps, unless the row says otherwise\n{tables}",
         servers.machine
-    );
-    Ok(Found { all: json!({"machine": servers.machine, "scale": scale, "dimensions": dimensions}), text })
+    ))
 }
 
 /// Drains a point and its base case, as often as wanted.
@@ -107,7 +100,7 @@ fn measure(servers: &mut Servers, scale: &Scale, point: &mut Point) -> Result<()
     }
     let ratio = |name, of: fn(&Capped) -> f64| {
         let all = |drains: &[Capped]| drains.iter().map(of).collect::<Vec<_>>();
-        Figure { name, ratio: Ratio::of(&all(&point.drains), &all(&point.base_drains)) }
+        (name, Ratio::of(&all(&point.drains), &all(&point.base_drains)).median)
     };
     point.ratios = vec![
         ratio("worker CPU", |drain| drain.drained.cpu_us),

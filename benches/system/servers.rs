@@ -1,6 +1,6 @@
 //! The servers of a run, and what lies on them: topics with the backlog, a policy, segments.
 
-use std::{ffi::OsStr, path::Path, process::Command, time::Duration};
+use std::{ffi::OsStr, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 use testkit::{
@@ -164,14 +164,13 @@ impl Servers {
         let Load { intents, outputs, folder, settings, .. } = &self.load;
         let Settings { batch, shards, .. } = settings;
         let lanes = settings.lane_count();
-        let nodes = self.redis.nodes().iter().map(|node| format!("{node:?}")).collect::<Vec<_>>().join(", ");
         let [approved, suppressed, dead_letters] = outputs;
-        let text = |path: &Path| format!("{:?}", path.display().to_string());
-        let (segments, policy) = (folder.join("segments/manifest.json"), folder.join("policy.toml"));
+        let [segments, policy] = ["segments/manifest.json", "policy.toml"].map(|file| folder.join(file));
+        let (brokers, nodes, users) = (self.kafka.bootstrap(), self.redis.nodes(), self.workload.users);
         format!(
             r#"
 [kafka]
-brokers = "{}"
+brokers = "{brokers}"
 group = "{group}"
 intents = "{intents}"
 approved = "{approved}"
@@ -179,26 +178,22 @@ suppressed = "{suppressed}"
 dead_letters = "{dead_letters}"
 instance = "bench"
 [redis]
-nodes = [{nodes}]
+nodes = {nodes:?}
 prefix = "{group}"
 shards = {shards}
-users = {}
+users = {users}
 tune = true
 [segments]
-source = {}
+source = {segments:?}
 [policy]
-source = {}
+source = {policy:?}
 [worker]
 lanes = {lanes}
 batch = {batch}
 [http]
 drain = "0s"
 listen = "127.0.0.1:{http}"
-"#,
-            self.kafka.bootstrap(),
-            self.workload.users,
-            text(&segments),
-            text(&policy),
+"#
         )
     }
 }

@@ -3,8 +3,6 @@
 //! Sends go through the worker's own store (`crates/redis`), in batches as a lane makes them, to the primaries that the
 //! rounds were drained against. All of them are approved, so that every user has the same number of sends.
 
-use std::fmt;
-
 use anyhow::Result;
 use serde::Serialize;
 use weir_core::{basis::time::Time, ports::Clock};
@@ -146,16 +144,5 @@ impl Filling {
             self.sends += 1;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for StoreCost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "the store alone, {} users, two caps: bytes per user and Redis CPU, us per decision", self.users)?;
-        let sends = self.by_sends.iter();
-        let sends: Vec<_> =
-            sends.map(|at| format!("{} sends {:.0} B {:.1} us", at.sends, at.user_bytes, at.cpu_us)).collect();
-        let caps: Vec<_> = self.by_caps.iter().map(|at| format!("{} caps {:.1} us", at.caps, at.cpu_us)).collect();
-        write!(f, "{}\n{}", sends.join(", "), caps.join(", "))
     }
 }

@@ -1,7 +1,5 @@
 //! The intents of a run: the same for the same seed.
 
-use std::fmt::Write;
-
 use clap::ValueEnum;
 use serde::Serialize;
 use testkit::kafka::Record;
@@ -104,11 +102,11 @@ struct Intent {
 
 impl Workload {
     /// Intents of 20 campaigns for all of these users, picked evenly.
-    pub fn new(intents: u32, users: u32, seed: u64) -> Self {
+    pub fn new(intents: u32, users: u32) -> Self {
         let (active, segmented) = (users, users);
         let (order, partitioner) = (Order::Uniform, Partitioner::Key);
         let (payload, caps, not_before_ms) = (Payload::Message, Caps::TwoWindows, None);
-        let campaigns = 20;
+        let (campaigns, seed) = (20, 1);
         Self { intents, users, active, segmented, campaigns, order, partitioner, payload, caps, not_before_ms, seed }
     }
 
@@ -215,11 +213,7 @@ impl Workload {
     /// The ids of a segment's users, one a line.
     pub fn members(self, segment: usize) -> String {
         let ids = (0..self.segmented).filter(|user| *user as usize % SEGMENTS.len() == segment);
-        ids.fold(String::new(), |mut lines, id| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(lines, "{id}");
-            lines
-        })
+        ids.map(|id| format!("{id}\n")).collect()
     }
 }
 
@@ -235,12 +229,10 @@ pub fn id(number: u32) -> String {
 
 /// The policy: two sliding caps per segment.
 pub fn policy(kind: Caps) -> String {
-    let mut text = format!("version = \"bench-1\"\n[default]\n{}", caps(kind, DEFAULT_CAPS));
-    for Segment { name, daily, weekly } in &SEGMENTS {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "[segments.{name}]\n{}", caps(kind, (*daily, *weekly)));
-    }
-    text
+    let of =
+        |Segment { name, daily, weekly }: &Segment| format!("[segments.{name}]\n{}", caps(kind, (*daily, *weekly)));
+    let segments: String = SEGMENTS.iter().map(of).collect();
+    format!("version = \"bench-1\"\n[default]\n{}{segments}", caps(kind, DEFAULT_CAPS))
 }
 
 fn caps(kind: Caps, (daily, weekly): (u32, u32)) -> String {

@@ -23,27 +23,12 @@ const DAY_MS: u32 = 86_400_000;
 
 /// The fields of an intent that the script needs.
 #[derive(Debug, Deserialize)]
-pub struct Intent<'i> {
+struct Intent<'i> {
     id: &'i str,
     user_id: u32,
 }
 
-impl<'i> Intent<'i> {
-    pub fn of(records: &'i impl Records, place: usize) -> Result<Self> {
-        let value = records.get(place).value.context("an intent without a value")?;
-        Ok(serde_json::from_slice(value)?)
-    }
-
-    pub fn key(&self) -> String {
-        format!("z:{}", self.user_id)
-    }
-}
-
-pub fn slot_of(key: &str) -> u16 {
-    crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS
-}
-
-pub fn call(sha: &str, key: &str, intent: &Intent<'_>) -> Cmd {
+fn call(sha: &str, key: &str, intent: &Intent<'_>) -> Cmd {
     let segment = segment_of(intent.user_id);
     let mut call = redis::cmd("EVALSHA");
     call.arg(sha).arg(1).arg(key).arg(SystemClock.now().millis()).arg(intent.id);
@@ -51,12 +36,7 @@ pub fn call(sha: &str, key: &str, intent: &Intent<'_>) -> Cmd {
     call
 }
 
-/// Loads the script; gives its SHA-1.
-pub fn load(connection: &mut Connection) -> Result<String> {
-    Ok(redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(connection)?)
-}
-
-pub fn slots(connection: &mut Connection) -> Result<Vec<RangeInclusive<u16>>> {
+fn slots(connection: &mut Connection) -> Result<Vec<RangeInclusive<u16>>> {
     let told: String = redis::cmd("CLUSTER").arg("NODES").query(connection)?;
     let own = told.lines().find(|line| line.contains("myself")).context("a node that does not know itself")?;
     let ranges = own.split_whitespace().skip(8).map(|range| {
@@ -84,6 +64,7 @@ impl SortedSets {
     pub fn connect(settings: &RedisSettings) -> Result<Self> {
         let nodes = settings.nodes.iter().map(|url| Node::connect(url.expose()));
         let mut nodes = nodes.collect::<Result<Vec<_>>>()?;
+        let load = |connection: &mut Connection| redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(connection);
         let sha =
             nodes.iter_mut().map(|node| load(&mut node.connection)).last().context("a cluster without nodes")??;
         Ok(Self { nodes, sha })
@@ -93,9 +74,9 @@ impl SortedSets {
     pub fn decide(&mut self, records: &impl Records) -> Result<Vec<Destination>> {
         let mut ways = vec![Destination::Suppressed; records.len()];
         for place in 0..records.len() {
-            let intent = Intent::of(records, place)?;
-            let key = intent.key();
-            let slot = slot_of(&key);
+            let intent: Intent<'_> = serde_json::from_slice(records.get(place).value.unwrap_or_default())?;
+            let key = format!("z:{}", intent.user_id);
+            let slot = crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS;
             let node = self.nodes.iter_mut().find(|node| node.slots.iter().any(|range| range.contains(&slot)));
             let node = node.with_context(|| format!("nobody serves slot {slot}"))?;
             node.waiting.add_command(call(&self.sha, &key, &intent));

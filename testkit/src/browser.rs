@@ -15,19 +15,9 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What Chromium is started with: nothing that asks for anything of the outside. As root it has no sandbox. Over the
 /// pipe it hears that its driver is gone, however that ended, and ends itself.
-const FLAGS: [&str; 11] = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--remote-debugging-pipe",
-];
+const FLAGS: &str = "--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run \
+                     --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars \
+                     --remote-debugging-pipe";
 
 /// A WebDriver server; the browsers that it starts end with it.
 #[derive(Debug)]
@@ -60,7 +50,7 @@ impl Driver {
     /// What a session asks for: a browser with a new, empty profile that logs its console and its requests.
     pub fn capabilities(&self) -> Map<String, Value> {
         let profile = format!("--user-data-dir={}", self.profile.join("profile").display());
-        let flags: Vec<&str> = FLAGS.into_iter().chain([profile.as_str()]).collect();
+        let flags: Vec<&str> = FLAGS.split(' ').chain([profile.as_str()]).collect();
         let wanted = [
             ("browserName", json!("chrome")),
             ("goog:chromeOptions", json!({"args": flags})),

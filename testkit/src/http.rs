@@ -15,21 +15,36 @@ pub fn get(url: &str) -> Result<(u16, String)> {
 }
 
 pub fn get_within(deadline: Duration, url: &str) -> Result<(u16, String)> {
-    run(deadline, Request::get(url).body(())?)
+    Client::new(deadline).get(url)
 }
 
 /// Status and body of a request with a body of JSON.
 pub fn send(method: &str, url: &str, json: &Value) -> Result<(u16, String)> {
-    let request = Request::builder().method(method).uri(url).header("content-type", "application/json");
-    run(REQUEST_DEADLINE, request.body(json.to_string())?)
+    Client::new(REQUEST_DEADLINE).send(method, url, json)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the agent with a deadline")]
-fn run(deadline: Duration, request: Request<impl AsSendBody>) -> Result<(u16, String)> {
-    let what = format!("{} {}", request.method(), request.uri());
-    let agent: Agent =
-        Agent::config_builder().timeout_global(Some(deadline)).http_status_as_error(false).build().into();
-    let mut answer = agent.run(request).with_context(|| format!("{what}: no answer"))?;
-    let body = answer.body_mut().read_to_string().with_context(|| format!("{what}: no whole answer"))?;
-    Ok((answer.status().as_u16(), body))
+/// Keeps its connection from request to request.
+pub struct Client(Agent);
+
+impl Client {
+    #[expect(clippy::disallowed_methods, reason = "this is the agent with a deadline")]
+    pub fn new(deadline: Duration) -> Self {
+        Self(Agent::config_builder().timeout_global(Some(deadline)).http_status_as_error(false).build().into())
+    }
+
+    pub fn get(&self, url: &str) -> Result<(u16, String)> {
+        self.run(Request::get(url).body(())?)
+    }
+
+    pub fn send(&self, method: &str, url: &str, json: &Value) -> Result<(u16, String)> {
+        let request = Request::builder().method(method).uri(url).header("content-type", "application/json");
+        self.run(request.body(json.to_string())?)
+    }
+
+    fn run(&self, request: Request<impl AsSendBody>) -> Result<(u16, String)> {
+        let what = format!("{} {}", request.method(), request.uri());
+        let mut answer = self.0.run(request).with_context(|| format!("{what}: no answer"))?;
+        let body = answer.body_mut().read_to_string().with_context(|| format!("{what}: no whole answer"))?;
+        Ok((answer.status().as_u16(), body))
+    }
 }

@@ -11,7 +11,7 @@
 //!   passwords, certificates and rights; [`tls::Authority`] makes the certificates.
 //! * [`kafka::KafkaClient`]: publishes, and reads what a `read_committed` reader can see.
 //! * [`registry::Registry`]: a stub of a Schema Registry that speaks its HTTP API.
-//! * [`proxy::Proxy`]: loses replies, stalls, refuses.
+//! * [`proxy::Proxy`]: loses replies, stalls.
 //! * [`browser::Driver`]: a headless Chromium over WebDriver.
 //! * [`worker::Worker`]: the built `weir` binary with a configuration file.
 //! * [`folder`]: a temporary folder that goes with its owner.

@@ -23,6 +23,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 
 use crate::{
     SLOW_INTERVAL,
@@ -132,7 +134,7 @@ pub fn run_beside_parent(parent: u32, command: &mut Command) -> Result<ExitStatu
     if let Some(status) = ended.flatten() {
         return Ok(status);
     }
-    send(libc::pid_t::try_from(child.id())?, Signal::Term);
+    send(i32::try_from(child.id())?, Signal::TERM);
     if wait_ended(&mut child, KILL_DEADLINE).is_none() {
         child.kill()?;
         wait_ended(&mut child, KILL_DEADLINE);
@@ -174,34 +176,8 @@ pub enum Exit {
     Signal(i32),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
-    /// Ask it to end (SIGTERM).
-    Term,
-    /// What Ctrl-C sends (SIGINT).
-    Int,
-    /// End it at once (SIGKILL).
-    Kill,
-    /// Freeze it (SIGSTOP): its sockets stay open and nobody answers.
-    Stop,
-    /// Thaw it (SIGCONT).
-    Cont,
-}
-
-impl Signal {
-    fn number(self) -> libc::c_int {
-        match self {
-            Self::Term => libc::SIGTERM,
-            Self::Int => libc::SIGINT,
-            Self::Kill => libc::SIGKILL,
-            Self::Stop => libc::SIGSTOP,
-            Self::Cont => libc::SIGCONT,
-        }
-    }
-}
-
 /// Whether every thread of a process is stopped; also where that is not to be seen.
-fn is_frozen(pid: libc::pid_t) -> bool {
+fn is_frozen(pid: i32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
     threads.flatten().all(|thread| {
         let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
@@ -216,7 +192,7 @@ pub struct Guarded {
     name: String,
     // Locked, so that whoever shares it finds out whether it has ended.
     guard: Mutex<Child>,
-    pid: libc::pid_t,
+    pid: i32,
     log: PathBuf,
     // Held for its closing alone.
     _leash: ChildStdin,
@@ -268,7 +244,7 @@ impl Guarded {
             return;
         }
         send(self.pid, signal);
-        if signal == Signal::Stop {
+        if signal == Signal::STOP {
             // Its threads stop one after the other, and answer until then.
             let stands = wait_for(FROZEN_WITHIN, || (self.exit().is_some() || is_frozen(self.pid)).then_some(()));
             assert!(stands.is_some(), "{} (process {}) is not frozen after {FROZEN_WITHIN:?}", self.name, self.pid);
@@ -309,10 +285,10 @@ impl Guarded {
         if self.exit().is_some() {
             return;
         }
-        send(self.pid, Signal::Kill);
+        send(self.pid, Signal::KILL);
         if wait_for(KILL_DEADLINE, || self.exit()).is_none() {
             complain(&format!("{} (process {}) still runs {KILL_DEADLINE:?} after SIGKILL", self.name, self.pid));
-            self.exit.get_or_init(|| Exit::Signal(libc::SIGKILL));
+            self.exit.get_or_init(|| Exit::Signal(Signal::KILL.as_raw()));
         }
     }
 
@@ -338,7 +314,7 @@ fn told(status: ExitStatus) -> Exit {
         // A shell reports a child ended by signal n as 128 + n.
         (Some(code), _) if code > 128 => Exit::Signal(code - 128),
         (Some(code), _) => Exit::Code(code),
-        (None, signal) => Exit::Signal(signal.unwrap_or(libc::SIGKILL)),
+        (None, signal) => Exit::Signal(signal.unwrap_or(Signal::KILL.as_raw())),
     }
 }
 
@@ -348,10 +324,10 @@ pub(crate) fn complain(problem: &str) {
     eprintln!("testkit: {problem}");
 }
 
-pub(crate) fn send(pid: libc::pid_t, signal: Signal) {
-    // SAFETY: kill() touches no memory of ours. Callers have just seen the guard alive, which holds the process, or
-    // its number as a zombie, until the moment before it ends itself.
-    unsafe { libc::kill(pid, signal.number()) };
+/// Callers have just seen the guard alive, which holds the process, or its number as a zombie, until the moment before it ends itself.
+pub(crate) fn send(pid: i32, signal: Signal) {
+    // One that has ended meanwhile is no error.
+    let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, signal));
 }
 
 pub fn program(name: &str) -> Result<PathBuf> {

@@ -23,8 +23,6 @@ pub enum Mode {
     LoseReply,
     /// Carry nothing in either direction; connections stay open, and go on when it passes again.
     Stall,
-    /// Cut all connections, and every new one at once.
-    Refuse,
 }
 
 /// A running proxy. Dropping it cuts all connections.
@@ -57,17 +55,12 @@ impl Proxy {
     }
 }
 
-/// Carries one connection until either side closes it or the mode cuts it.
+/// Carries one connection until either side closes it or it loses a reply.
 async fn carry(client: TcpStream, target: String, mode: Arc<watch::Sender<Mode>>) {
-    if *mode.borrow() == Mode::Refuse {
-        return;
-    }
     let Some((there, back)) = connect(client, &target).await else { return };
-    let mut refused = mode.subscribe();
     tokio::select! {
         () = requests(there, mode.subscribe()) => {}
         () = replies(back, &mode) => {}
-        _ = refused.wait_for(|mode| *mode == Mode::Refuse) => {}
     }
 }
 

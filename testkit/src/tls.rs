@@ -32,6 +32,7 @@ const KEY: &str = "ca.key";
 const NAME: &str = "ca.name";
 
 /// A certificate authority, with the files of those that it vouches for in a temporary folder.
+#[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     ca_file: PathBuf,
@@ -112,12 +113,6 @@ impl Authority {
             key: write("key", &key)?,
             both: write("pem", &format!("{key}{certificate}"))?,
         })
-    }
-}
-
-impl std::fmt::Debug for Authority {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Authority({})", self.ca_file().display())
     }
 }
 

@@ -62,12 +62,12 @@ impl Worker {
 
     /// Asks it to drain and end (SIGTERM).
     pub fn terminate(&mut self) {
-        self.process.signal(Signal::Term);
+        self.process.signal(Signal::TERM);
     }
 
     /// Presses Ctrl-C (SIGINT).
     pub fn interrupt(&mut self) {
-        self.process.signal(Signal::Int);
+        self.process.signal(Signal::INT);
     }
 
     /// Ends it with SIGKILL and waits until it is gone.
@@ -77,12 +77,12 @@ impl Worker {
 
     /// Freezes it (SIGSTOP).
     pub fn freeze(&mut self) {
-        self.process.signal(Signal::Stop);
+        self.process.signal(Signal::STOP);
     }
 
     /// Thaws it (SIGCONT).
     pub fn thaw(&mut self) {
-        self.process.signal(Signal::Cont);
+        self.process.signal(Signal::CONT);
     }
 
     /// How it ended; `None` while it runs.

@@ -231,7 +231,7 @@ pub(super) fn kill(mut rebuild: Guarded, scene: &Scene, cluster: &RedisCluster) 
 }
 
 fn wait_refunded(scene: &Scene) {
-    scene.wait_read(&format!("{}-refunds", scene.name), &scene.topic("refunds"));
+    scene.wait_read_or(&format!("{}-refunds", scene.name), &scene.topic("refunds"), || {});
 }
 
 /// The decision on each intent, in the order of publishing.

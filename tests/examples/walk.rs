@@ -124,14 +124,9 @@ pub fn run(language: Language) {
 fn is_idempotent(scene: &Scene, partition: i32) {
     let mut tool = language::jvm();
     tool.arg("-cp").arg(libs_folder().join("*")).arg("org.apache.kafka.tools.TransactionsCommand");
-    tool.args([
-        "--bootstrap-server",
-        scene.kafka.bootstrap(),
-        "describe-producers",
-        "--topic",
-        &scene.topic("intents"),
-    ]);
-    let (listed, _) = language::run(tool.args(["--partition", &partition.to_string()]));
+    tool.args(["--bootstrap-server", scene.kafka.bootstrap(), "describe-producers"]);
+    tool.args(["--topic", &scene.topic("intents"), "--partition", &partition.to_string()]);
+    let (listed, _) = language::run(&tool);
     let id = |line: &&str| line.split_whitespace().next().is_some_and(|id| id.parse::<u64>().is_ok());
     assert_eq!(listed.lines().filter(id).count(), 1, "{listed}");
 }

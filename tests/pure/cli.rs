@@ -36,27 +36,11 @@ fn help_and_version_are_everywhere() {
 #[test]
 fn wrong_usage_ends_with_2() {
     let folder = testkit::folder();
-    let cases = [
-        "",
-        "check --accept-lost-history",
-        "no-verb",
-        "explain",
-        "forget",
-        "run --no-flag",
-        "check --output xml",
-        "segments build --into x",
-        "policy check",
-        "completions",
-        "completions tcsh",
-        "man",
-        "check --log-level weir=loud",
-        "check --log-level warning",
-        "check --log-level weir_kafka=debug",
-        "policy check policy.toml --history 5M",
-        "demo --publish 0",
-        "plan --users 0 --rate 1 --peak 1",
-    ];
-    for args in cases.map(words) {
+    let cases = "|check --accept-lost-history|no-verb|explain|forget|run --no-flag|check --output xml|segments build --into x|\
+                 policy check|completions|completions tcsh|man|check --log-level weir=loud|check --log-level warning|\
+                 check --log-level weir_kafka=debug|policy check policy.toml --history 5M|demo --publish 0|\
+                 plan --users 0 --rate 1 --peak 1";
+    for args in cases.split('|').map(words) {
         let (out, err) = says(&args, folder.path(), 2);
         assert!(out.is_empty() && !err.is_empty(), "{args:?}: {out}");
     }
@@ -116,16 +100,11 @@ fn a_command_whose_output_nobody_reads_fails_for_nothing_but_what_it_found() {
     let folder = testkit::folder();
     configure(folder.path(), "b:9092", "");
     std::fs::write(folder.path().join("bad.toml"), "version = 1\n").unwrap();
-    let fine = [
-        "config show",
-        "policy check policy.toml",
-        "plan --users 1M --rate 10 --peak 100",
-        "completions bash",
-        "demo --publish 10",
-    ];
+    let fine =
+        "config show|policy check policy.toml|plan --users 1M --rate 10 --peak 100|completions bash|demo --publish 10";
     // Side by side: a demo takes its time.
     std::thread::scope(|threads| {
-        for args in fine {
+        for args in fine.split('|') {
             for form in ["--output json", ""] {
                 if args.starts_with("completions") && !form.is_empty() {
                     continue;
@@ -189,30 +168,15 @@ fn policy_check_says_what_a_policy_means_or_all_that_is_wrong() {
 }
 
 #[test]
-fn segments_are_built_shown_and_asked() {
+fn segments_that_are_absent_are_a_wrong_argument_and_torn_ones_a_failure() {
     let folder = testkit::folder();
     std::fs::write(folder.path().join("new.ids"), "3\n1\n2\n").unwrap();
-    std::fs::write(folder.path().join("old.ids"), "7\n").unwrap();
-    let build = ["segments", "build", "--into", "set", "--user-id", "u32", "--set-version", "v1"];
-    says(&[&build[..], &["new=new.ids", "old=old.ids"]].concat(), folder.path(), 0);
-    let manifest = "set/manifest.json";
-    let (out, _) = says(&["segments", "inspect", manifest, "--output", "json"], folder.path(), 0);
-    let said: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&said["version"], &said["segments"][0]["cardinality"]), (&json!("v1"), &json!(3)));
-    let (out, _) = says(&["segments", "lookup", manifest, "2", "8"], folder.path(), 0);
-    assert_eq!(out, "2: new\n8: in no segment\n");
-    let (out, _) = says(&["segments", "members", manifest, "new"], folder.path(), 0);
-    assert_eq!(out, "1\n2\n3\n");
-
-    let (out, err) = says(&[&build[..], &["new=new.ids", "old=new.ids"]].concat(), folder.path(), 2);
-    is_a_paragraph(&err);
-    assert!(out.is_empty() && err.contains("`new` and `old`"), "a user in two segments: {err}");
-    let (_, err) = says(&["segments", "members", manifest, "nobody"], folder.path(), 2);
+    says(&words("segments build --into set --user-id u32 new=new.ids"), folder.path(), 0);
+    let (_, err) = says(&words("segments members set/manifest.json nobody"), folder.path(), 2);
     assert!(err.contains("nobody"), "{err}");
-    for verb in ["inspect", "lookup", "members"] {
-        let of = if verb == "inspect" { "" } else { "1" };
-        let (_, err) = says(&words(&format!("segments {verb} set/no-manifest.json {of}")), folder.path(), 2);
-        assert!(err.contains("no-manifest.json: it does not exist"), "{verb}: {err}");
+    for args in ["inspect set/no-manifest.json", "lookup set/no-manifest.json 1", "members set/no-manifest.json 1"] {
+        let (_, err) = says(&words(&format!("segments {args}")), folder.path(), 2);
+        assert!(err.contains("no-manifest.json: it does not exist"), "{args}: {err}");
     }
     // What is there but cannot be used is a failure of the run, not of the arguments.
     for object in std::fs::read_dir(folder.path().join("set")).unwrap().map(|entry| entry.unwrap().path()) {
@@ -220,6 +184,6 @@ fn segments_are_built_shown_and_asked() {
             std::fs::write(object, "torn").unwrap();
         }
     }
-    let (_, err) = says(&["segments", "inspect", manifest], folder.path(), 1);
+    let (_, err) = says(&words("segments inspect set/manifest.json"), folder.path(), 1);
     is_a_paragraph(&err);
 }

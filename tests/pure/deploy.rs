@@ -201,18 +201,6 @@ fn the_chart_has_the_alerts_the_dashboard_and_its_defaults() {
     }
 }
 
-/// They would fence each other, as in <https://github.com/xtdb/xtdb/issues/5447>.
-#[test]
-fn instances_of_one_release_name_in_two_namespaces_have_different_names() {
-    let pod = read("deploy/helm/weir/templates/statefulset.yaml");
-    let (_, instance) = pod.split_once("- name: WEIR__KAFKA__INSTANCE\n").unwrap();
-    let value = instance.lines().next().unwrap();
-    for part in ["value:", ".Values.instancePrefix", ".Release.Namespace", ".Release.Name", "$(POD_NAME)"] {
-        assert!(value.contains(part), "{part}: {value}");
-    }
-    assert!(pod.find("- name: POD_NAME") < pod.find("- name: WEIR__KAFKA__INSTANCE"), "it is defined before its use");
-}
-
 #[test]
 fn instances_of_compose_share_no_name_and_no_port() {
     let compose = read("docker-compose.yml");

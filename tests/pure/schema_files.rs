@@ -10,11 +10,6 @@ fn configure(folder: &Path, files: &str) {
     program::configure(folder, "127.0.0.1:1", &format!("[intent]\nformat = \"avro\"\n[schemas.files]\n{files}\n"));
 }
 
-fn ends(folder: &Path, verb: &str) -> (i32, String) {
-    let (code, _, err) = run(folder, &[verb, "--config", "weir.toml"], &[]);
-    (code, err)
-}
-
 #[test]
 fn each_file_that_is_no_schema_is_named_by_the_check_and_at_the_start() {
     let folder = testkit::folder();
@@ -29,7 +24,7 @@ fn each_file_that_is_no_schema_is_named_by_the_check_and_at_the_start() {
     let files = "1 = \"good.avsc\"\n2 = \"nowhere.avsc\"\n3 = \"torn.avsc\"\n4 = \"latin.avsc\"\n5 = \"large.avsc\"\n6 = \".\"\n";
     configure(folder.path(), files);
     let found = invalid(folder.path()).join("\n");
-    let (code, err) = ends(folder.path(), "run");
+    let (code, _, err) = run(folder.path(), &["run", "--config", "weir.toml"], &[]);
     assert_eq!(code, 2, "{err}");
     for shown in [&found, &err] {
         assert!(!shown.contains("schemas.files.1"), "{shown}");
@@ -44,28 +39,4 @@ fn each_file_that_is_no_schema_is_named_by_the_check_and_at_the_start() {
             assert!(line.contains(words), "{line}");
         }
     }
-}
-
-#[test]
-fn an_id_is_a_number_that_a_frame_can_hold_and_is_given_once() {
-    let folder = testkit::folder();
-    std::fs::write(folder.path().join("good.avsc"), INTENT).unwrap();
-    for (entries, words) in [
-        ("7 = \"good.avsc\"\n7 = \"good.avsc\"", "duplicate key"),
-        ("7 = \"good.avsc\"\n07 = \"good.avsc\"", "schemas.files.07 must be the id of a schema"),
-        ("\"+7\" = \"good.avsc\"", "schemas.files.+7 must be the id of a schema"),
-        ("-1 = \"good.avsc\"", "schemas.files.-1 must be the id of a schema"),
-        ("intent = \"good.avsc\"", "schemas.files.intent must be the id of a schema"),
-        ("4294967296 = \"good.avsc\"", "a whole number from 0 to 4294967295"),
-        ("7 = 8", "schemas.files.7 must be"),
-    ] {
-        configure(folder.path(), entries);
-        for verb in ["check", "run"] {
-            let (code, err) = ends(folder.path(), verb);
-            assert_eq!(code, 2, "{entries}: {err}");
-            assert!(err.contains(words) && err.contains("weir.toml:"), "{entries}: {err}");
-        }
-    }
-    configure(folder.path(), &format!("{} = \"good.avsc\"", u32::MAX));
-    assert_eq!(invalid(folder.path()), Vec::<String>::new());
 }

@@ -243,6 +243,7 @@ fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
     let budget = Cause::Budget(DenyingBudget { name: "spring", limit: 1_000_000, used: 1_000_000 });
     let shadow = |cause, eligible_at| Verdict::ShadowSuppressed(Suppressed { cause, eligible_at }, Counts::Yes);
     let receipt = r#"{"id":"i-1","user_id":42,"category":"transactional","cost":3}"#;
+    let next_minute = Time::from_rfc3339("2026-11-20T09:01:00Z");
     vec![
         ("approved", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
         ("not-counted", Verdict::Approved(Counts::No), Counts::No, receipt),
@@ -252,12 +253,7 @@ fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
         ("shadow-budget", shadow(budget, eligible_at), Counts::Yes, PLAIN),
         ("shadow-cap", shadow(cap, eligible_at), Counts::Yes, PLAIN),
         ("shadow-duplicate", shadow(of(SuppressReason::Duplicate), None), Counts::Yes, PLAIN),
-        (
-            "shadow-pressure",
-            shadow(of(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z")),
-            Counts::Yes,
-            PLAIN,
-        ),
+        ("shadow-pressure", shadow(of(SuppressReason::Pressure), next_minute), Counts::Yes, PLAIN),
     ]
 }
 

@@ -245,17 +245,9 @@ fn every_example_is_read_in_a_minute() {
 #[test]
 fn unsafe_code_is_in_the_kafka_edge_alone() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let crates = [
-        "src/lib.rs",
-        "src/main.rs",
-        "crates/core/src/lib.rs",
-        "crates/oracle/src/lib.rs",
-        "crates/redis/src/lib.rs",
-        "crates/schemas/src/lib.rs",
-        "crates/worker/src/lib.rs",
-    ];
-    for path in crates {
-        let text = fs::read_to_string(root.join(path)).unwrap();
+    let crates = ["core", "oracle", "redis", "schemas", "worker"].map(|name| format!("crates/{name}/src/lib.rs"));
+    for path in crates.into_iter().chain(["src/lib.rs", "src/main.rs"].map(str::to_owned)) {
+        let text = fs::read_to_string(root.join(&path)).unwrap();
         assert!(text.contains("\n#![forbid(unsafe_code)]\n"), "{path} does not forbid unsafe code");
     }
     let mut wrong = Vec::new();

@@ -8,21 +8,12 @@ use testkit::{
     wait_until,
 };
 
-use crate::{page, redis_support, stage::STAGE, support::DEADLINE};
-
-/// The blocks with `acl` lines.
-const BLOCKS: [&str; 10] = [
-    "kafka run",
-    "kafka check",
-    "kafka refunds",
-    "kafka delivery reports",
-    "kafka retries",
-    "kafka activity",
-    "kafka deferred",
-    "kafka waiting",
-    "kafka rebuild",
-    "kafka simulate",
-];
+use crate::{
+    page,
+    redis_support::{DAY_MS, admit, at, batch, cap, opened, options, request, store},
+    stage::STAGE,
+    support::DEADLINE,
+};
 
 /// Makes each call of the file `calls`: an argument per line, and an empty line behind each call. The tool ends the process where it
 /// fails.
@@ -46,7 +37,7 @@ fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {
     write("kafka-acls.sh", "#!/bin/sh\n{ printf '%s\\n' \"$@\"; echo; } >>calls\n");
     write("Calls.java", CALLS);
     write("admin.properties", "");
-    let lines: Vec<&str> = BLOCKS.into_iter().map(page::block).collect();
+    let lines: Vec<&str> = page::acl_blocks().map(page::block).collect();
     write("lines.sh", &format!("{}\n{}", page::block("kafka acl"), lines.concat()));
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let run = |calls: &str| {
@@ -64,8 +55,7 @@ fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {
     };
     run("chmod +x kafka-acls.sh; . ./lines.sh");
     // What is listed is what the other tests grant: each operation on each resource.
-    let granted: BTreeSet<String> = BLOCKS
-        .into_iter()
+    let granted: BTreeSet<String> = page::acl_blocks()
         .flat_map(page::block_lines)
         .flat_map(|line| Grant::parse(line).unwrap().bindings())
         .map(|(operation, resource)| format!("{operation} {resource}"))
@@ -96,17 +86,13 @@ async fn redis_takes_the_lines_as_they_stand_on_the_page_and_lets_a_worker_in_by
         let words: Vec<&str> = page::block(name).split_whitespace().collect();
         assert_eq!(server.cli(&words).unwrap().trim(), "OK", "{name}");
     }
-    let mut options = redis_support::options(&[server.url()]);
+    let mut options = options(&[server.url()]);
     options.prefix = "weir".to_owned();
     options.username = Some("weir".to_owned());
     options.password = Some(weir_redis::Password::Given("password".to_owned()));
-    let opened = redis_support::opened(&options).await.unwrap();
-    let one = redis_support::batch(
-        redis_support::at(0),
-        &[redis_support::cap(1, redis_support::DAY_MS)],
-        vec![redis_support::request("somebody", 1)],
-    );
-    let (answers, result) = redis_support::admit(&mut redis_support::store(&options, &opened), &one).await;
+    let opened = opened(&options).await.unwrap();
+    let one = batch(at(0), &[cap(1, DAY_MS)], vec![request("somebody", 1)]);
+    let (answers, result) = admit(&mut store(&options, &opened), &one).await;
     result.unwrap();
     assert!(answers[0].is_some());
     // And nothing more: neither the default user's password nor other keys.

@@ -1,5 +1,7 @@
 //! docs/security.md, as the tests read it.
 
+use std::collections::BTreeMap;
+
 use testkit::kafka::Grant;
 
 const PAGE: &str = include_str!("../../docs/security.md");
@@ -8,15 +10,18 @@ const PAGE: &str = include_str!("../../docs/security.md");
 pub fn block(name: &str) -> &'static str {
     let mark = format!("<!-- tested: {name} -->");
     let (_, after) = PAGE.split_once(&mark).unwrap_or_else(|| panic!("docs/security.md has no {mark}"));
-    let (_, block) = after.split_once("```").unwrap().1.split_once('\n').map(|(_, block)| ((), block)).unwrap();
+    let (_, block) = after.split_once("```").unwrap().1.split_once('\n').unwrap();
     block.split_once("```").unwrap().0
 }
 
-/// The names in the page's examples, and a test's names for them.
-pub type Names<'n> = [(&'n str, String)];
+/// The blocks with `acl` lines.
+pub fn acl_blocks() -> impl Iterator<Item = &'static str> {
+    let marked = PAGE.split("<!-- tested: ").skip(1).filter_map(|rest| rest.split(" -->").next());
+    marked.filter(|name| !block_lines(name).is_empty())
+}
 
-/// The `acl ...` lines of a block, with the page's names replaced.
-pub fn acl_lines(name: &str, names: &Names<'_>) -> Vec<String> {
+/// The `acl ...` lines of a block, with the names in the page's examples replaced by a test's.
+pub fn acl_lines(name: &str, names: &BTreeMap<String, String>) -> Vec<String> {
     let lines: Vec<String> = block_lines(name).into_iter().map(|line| renamed(line, names)).collect();
     assert!(!lines.is_empty(), "{name} has no line that begins with acl");
     lines
@@ -32,11 +37,8 @@ pub fn grants(lines: &[String]) -> Vec<Grant> {
 }
 
 /// Replaces whole words.
-fn renamed(line: &str, names: &Names<'_>) -> String {
-    let word = |word: &str| {
-        let found = names.iter().find(|(from, _)| *from == word);
-        found.map_or_else(|| word.to_owned(), |(_, to)| to.clone())
-    };
+fn renamed(line: &str, names: &BTreeMap<String, String>) -> String {
+    let word = |word| names.get(word).map_or(word, String::as_str);
     line.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 

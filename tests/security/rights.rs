@@ -36,6 +36,7 @@ fn cases(scene: &Scene) -> Vec<Case> {
     let group = |user: &str| group(scene, user);
     let (sees, read) = (format!("--operation Describe --topic {intents}"), format!("READ on the topic {intents}"));
     let sees_group = format!("--operation Describe --group {}", group("sees-group"));
+    let transaction = format!("WRITE on the transactional id {}/i/0", group("no-transaction"));
     vec![
         case("no-intents", &intents, &[], &read),
         case("sees-intents", &intents, &[sees], &read),
@@ -47,12 +48,7 @@ fn cases(scene: &Scene) -> Vec<Case> {
         },
         case("no-group", "--group", &[], &format!("READ on the group {}", group("no-group"))),
         case("sees-group", "--group", &[sees_group], &format!("READ on the group {}", group("sees-group"))),
-        case(
-            "no-transaction",
-            "--transactional-id",
-            &[],
-            &format!("WRITE on the transactional id {}/i/0", group("no-transaction")),
-        ),
+        case("no-transaction", "--transactional-id", &[], &transaction),
     ]
 }
 

@@ -157,34 +157,19 @@ impl Stage {
 
 /// The page's lines of a block for a scene and its instance `i`.
 pub fn lines(block: &str, scene: &Scene) -> Vec<String> {
-    let names = [
-        ("send-intents", scene.topic("intents")),
-        ("send-approved", scene.topic("approved")),
-        ("send-suppressed", scene.topic("suppressed")),
-        ("send-dead-letters", scene.topic("dead")),
-        ("weir", scene.name.clone()),
-        ("weir/weir-0/", format!("{}/i/", scene.name)),
-        ("send-refunds", scene.topic("refunds")),
-        ("weir-refunds", format!("{}-refunds", scene.name)),
-        ("weir-refunds/weir-0/", format!("{}-refunds/i/", scene.name)),
-        ("delivery-reports", scene.topic("delivery-reports")),
-        ("weir-delivery-reports", format!("{}-delivery-reports", scene.name)),
-        ("weir-delivery-reports/weir-0/", format!("{}-delivery-reports/i/", scene.name)),
-        ("send-retries", scene.topic("retries")),
-        ("send-undelivered", scene.topic("undelivered")),
-        ("weir-retries", format!("{}-retries", scene.name)),
-        ("weir-retries/weir-0/", format!("{}-retries/i/", scene.name)),
-        ("app-activity", scene.topic("activity")),
-        ("weir-activity", format!("{}-activity", scene.name)),
-        ("weir-activity/weir-0/", format!("{}-activity/i/", scene.name)),
-        ("send-deferred-", format!("{}-", scene.topic("deferred"))),
-        ("weir-later", format!("{}-later", scene.name)),
-        ("weir-later/weir-0/", format!("{}-later/i/", scene.name)),
-        ("send-waiting-", format!("{}-", scene.topic("waiting"))),
-        ("weir-waiting-", format!("{}-waiting-", scene.name)),
-        ("hedwig", format!("{}-hedwig", scene.name)),
-    ];
-    page::acl_lines(block, &names)
+    let name = &scene.name;
+    let sends = ["intents", "approved", "suppressed", "refunds", "retries", "undelivered", "deferred-", "waiting-"];
+    let others =
+        [("send-dead-letters", "dead"), ("delivery-reports", "delivery-reports"), ("app-activity", "activity")];
+    let sends = sends.map(|topic| (format!("send-{topic}"), scene.topic(topic)));
+    let others = others.map(|(topic, own)| (topic.to_owned(), scene.topic(own)));
+    let groups = ["", "-refunds", "-delivery-reports", "-retries", "-activity", "-later"].map(|of| {
+        [(format!("weir{of}"), format!("{name}{of}")), (format!("weir{of}/weir-0/"), format!("{name}{of}/i/"))]
+    });
+    let routes = [("weir-waiting-", "-waiting-"), ("hedwig", "-hedwig")];
+    let routes = routes.map(|(group, of)| (group.to_owned(), format!("{name}{of}")));
+    let names = sends.into_iter().chain(others).chain(groups.into_iter().flatten()).chain(routes);
+    page::acl_lines(block, &names.collect())
 }
 
 /// Grants lines to a user of any Kafka that trusts this authority, and waits until the broker applies them.

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -338,10 +337,7 @@ impl Scene {
 
     /// A file of ids, one per line.
     pub fn ids(&self, name: &str, users: impl IntoIterator<Item = impl std::fmt::Display>) -> PathBuf {
-        let mut lines = String::new();
-        for user in users {
-            writeln!(lines, "{user}").unwrap();
-        }
+        let lines: String = users.into_iter().map(|user| format!("{user}\n")).collect();
         let file = self.path(&format!("{name}.ids"));
         std::fs::write(&file, lines).unwrap();
         file
@@ -349,31 +345,33 @@ impl Scene {
 
     /// The configuration of an instance.
     pub fn config(&self, instance: &str) -> String {
-        let nodes = self.redis.iter().map(|node| format!("{node:?}")).collect::<Vec<_>>().join(", ");
+        let Self { name, redis, delivery, segments, policy, extra, .. } = self;
+        let brokers = self.kafka.bootstrap();
+        let [intents, approved, suppressed, dead] = TOPICS.map(|topic| self.topic(topic));
         format!(
             r#"
 [kafka]
-brokers = "{}"
-group = "{}"
-intents = "{}"
-approved = "{}"
-suppressed = "{}"
-dead_letters = "{}"
-delivery = "{}"
+brokers = "{brokers}"
+group = "{name}"
+intents = "{intents}"
+approved = "{approved}"
+suppressed = "{suppressed}"
+dead_letters = "{dead}"
+delivery = "{delivery}"
 instance = "{instance}"
 [kafka.properties]
 "session.timeout.ms" = "6000"
 "heartbeat.interval.ms" = "500"
 [redis]
-nodes = [{nodes}]
-prefix = "{}"
+nodes = {redis:?}
+prefix = "{name}"
 shards = 64
 users = 10000
 [segments]
-source = {:?}
+source = {segments:?}
 refresh = "1s"
 [policy]
-source = {:?}
+source = {policy:?}
 refresh = "1s"
 [worker]
 lanes = 1
@@ -381,19 +379,8 @@ batch = 2000
 [http]
 listen = "127.0.0.1:0"
 drain = "0s"
-{}
-"#,
-            self.kafka.bootstrap(),
-            self.name,
-            self.topic("intents"),
-            self.topic("approved"),
-            self.topic("suppressed"),
-            self.topic("dead"),
-            self.delivery,
-            self.name,
-            self.segments,
-            self.policy,
-            self.extra,
+{extra}
+"#
         )
     }
 
@@ -471,11 +458,7 @@ drain = "0s"
     }
 
     /// Waits until a group has committed the end that every partition of a topic has now.
-    pub fn wait_read(&self, group: &str, topic: &str) {
-        self.wait_read_or(group, topic, || {});
-    }
-
-    fn wait_read_or(&self, group: &str, topic: &str, mut meanwhile: impl FnMut()) {
+    pub fn wait_read_or(&self, group: &str, topic: &str, mut meanwhile: impl FnMut()) {
         // While brokers are broken on purpose there may be no answer.
         let ends = wait_for(DEADLINE, || self.kafka.end_offsets(topic).ok()).expect("the ends of the topic");
         wait_until_every(SLOW_INTERVAL, DEADLINE, &format!("all of {topic} is read"), || {

@@ -5,7 +5,8 @@
 #![expect(clippy::disallowed_types, reason = "the thread of signals says which step ran; no lane")]
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     process,
     sync::{
         Mutex, Once, PoisonError,
@@ -15,8 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, bail, ensure};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use anyhow::{Context, Result, bail, ensure};
+use procfs::process::Process;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
 
 use crate::{tables, temporary};
 
@@ -29,11 +31,10 @@ pub const ENDING: Duration = Duration::from_secs(13);
 /// How often it is looked whether they have.
 pub const LOOK: Duration = Duration::from_millis(50);
 const ENDED: i32 = 130;
+/// How much of a command line is shown, in characters.
+const SHOWN: usize = 200;
 /// The step that runs, and since when.
 static RUNNING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
-/// Held by a test that starts processes: a step ends all that its process has started, and `cargo test` has one for all tests.
-#[cfg(test)]
-pub static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs a step. At the deadline, ends all processes that it has started.
 ///
@@ -54,7 +55,7 @@ pub fn within(step: &str, limit: Duration, run: impl FnOnce() -> Result<()>) -> 
         (outcome, watch.join().expect("the watch does not panic"))
     });
     // After a deadline, too: what a step has started may ignore SIGTERM and outlive it.
-    let left = leftovers();
+    let left = listed(&left_after(GRACE));
     end_all();
     if let Some(running) = expired {
         bail!("it did not end within {} s; these processes ran:\n{running}", limit.as_secs());
@@ -77,7 +78,7 @@ pub fn begin_with(ask: fn()) -> Result<()> {
     static BEGUN: Once = Once::new();
     let mut begun = Ok(());
     BEGUN.call_once(|| {
-        begun = tree::take_in_orphans().and_then(|()| {
+        begun = take_in_orphans().and_then(|()| {
             Ok(ctrlc::set_handler(move || {
                 ask();
                 end_all();
@@ -99,14 +100,14 @@ fn exit(code: i32) -> ! {
 fn say_what_ran() {
     let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let Some((step, since)) = running else { return };
-    let tests: BTreeSet<String> = tree::descendants().into_iter().filter_map(tree::test_of).collect();
+    let tests: BTreeSet<String> = descendants().into_iter().filter_map(test_of).collect();
     let tests: String = tests.iter().map(|test| format!("\n  {test}")).collect();
     eprintln!("step {step}: a signal ends it after {} s; these tests ran:{tests}", since.elapsed().as_secs());
 }
 
 /// Ends what a step has started, and with it the step. Returns the processes that ran.
 fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
-    let processes = tree::descendants();
+    let processes = descendants();
     let running = listed(&processes);
     eprintln!(
         "step {step}: did not end within {} s; these processes ran, and are ended now:\n{running}",
@@ -121,10 +122,6 @@ fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
         }
     }
     running
-}
-
-fn leftovers() -> String {
-    listed(&left_after(GRACE))
 }
 
 /// Lets the processes say how far they were: after Ctrl-C they have heard it, too; after SIGTERM they are asked.
@@ -147,7 +144,7 @@ pub fn end_all() {
 fn until_none(limit: Duration, each: fn(i32)) -> Vec<i32> {
     let start = Instant::now();
     loop {
-        let left = tree::descendants();
+        let left = descendants();
         left.iter().copied().for_each(each);
         if left.is_empty() || start.elapsed() >= limit {
             return left;
@@ -167,105 +164,47 @@ pub fn signal(pid: i32, signal: Signal) {
 
 /// A line per process: its id, command line, and the test that has started it.
 fn listed(pids: &[i32]) -> String {
-    pids.iter().map(|pid| format!("  {pid} {}\n", tree::line(*pid))).collect()
+    pids.iter().map(|pid| format!("  {pid} {}\n", line(*pid))).collect()
 }
 
-/// The processes below this one.
-#[cfg(target_os = "linux")]
-mod tree {
-    use std::{collections::BTreeMap, ffi::OsStr, process};
+fn take_in_orphans() -> Result<()> {
+    // Any process means "yes".
+    set_child_subreaper(Some(Pid::INIT)).context("cannot take in orphans")
+}
 
-    use anyhow::{Context, Result};
-    use procfs::process::Process;
-    use rustix::process::{Pid, set_child_subreaper};
-
-    /// How much of a command line is shown, in characters.
-    const SHOWN: usize = 200;
-
-    pub(super) fn take_in_orphans() -> Result<()> {
-        // Any process means "yes".
-        set_child_subreaper(Some(Pid::INIT)).context("cannot take in orphans")
-    }
-
-    /// The ids of all processes below this one that have not ended.
-    pub(super) fn descendants() -> Vec<i32> {
-        let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-        for process in procfs::process::all_processes().into_iter().flatten().flatten() {
-            if let Ok(stat) = process.stat()
-                && stat.state != 'Z'
-            {
-                children.entry(stat.ppid).or_default().push(stat.pid);
-            }
-        }
-        let mut found = Vec::new();
-        let mut parents = vec![i32::try_from(process::id()).unwrap_or_default()];
-        while let Some(parent) = parents.pop() {
-            let of_parent = children.remove(&parent).unwrap_or_default();
-            parents.extend(&of_parent);
-            found.extend(of_parent);
-        }
-        found
-    }
-
-    /// The command line of a process, and the test that has started it.
-    pub(super) fn line(pid: i32) -> String {
-        let Ok(process) = Process::new(pid) else { return "(has ended)".to_owned() };
-        let whole = process.cmdline().unwrap_or_default().join(" ").replace('\n', " ");
-        let line: String = whole.chars().take(SHOWN).collect();
-        match test_of(pid) {
-            Some(test) => format!("{line}  (of test {test})"),
-            None => line,
+/// The ids of all processes below this one that have not ended.
+fn descendants() -> Vec<i32> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for process in procfs::process::all_processes().into_iter().flatten().flatten() {
+        if let Ok(stat) = process.stat()
+            && stat.state != 'Z'
+        {
+            children.entry(stat.ppid).or_default().push(stat.pid);
         }
     }
+    let mut found = Vec::new();
+    let mut parents = vec![i32::try_from(process::id()).unwrap_or_default()];
+    while let Some(parent) = parents.pop() {
+        let of_parent = children.remove(&parent).unwrap_or_default();
+        parents.extend(&of_parent);
+        found.extend(of_parent);
+    }
+    found
+}
 
-    pub(super) fn test_of(pid: i32) -> Option<String> {
-        let env = Process::new(pid).ok()?.environ().ok()?;
-        let of = |name: &str| Some(env.get(OsStr::new(name))?.to_string_lossy().into_owned());
-        Some(format!("{} {}", of("NEXTEST_BINARY_ID")?, of("NEXTEST_TEST_NAME")?))
+/// The command line of a process, and the test that has started it.
+fn line(pid: i32) -> String {
+    let Ok(process) = Process::new(pid) else { return "(has ended)".to_owned() };
+    let whole = process.cmdline().unwrap_or_default().join(" ").replace('\n', " ");
+    let line: String = whole.chars().take(SHOWN).collect();
+    match test_of(pid) {
+        Some(test) => format!("{line}  (of test {test})"),
+        None => line,
     }
 }
 
-/// Elsewhere than on Linux they are not known: a step that does not end is named, and ends with xtask.
-#[cfg(not(target_os = "linux"))]
-mod tree {
-    pub(super) fn take_in_orphans() -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    pub(super) fn descendants() -> Vec<i32> {
-        Vec::new()
-    }
-
-    pub(super) fn line(_pid: i32) -> String {
-        String::new()
-    }
-
-    pub(super) fn test_of(_pid: i32) -> Option<String> {
-        None
-    }
-}
-
-#[cfg(test)]
-#[cfg(target_os = "linux")]
-mod tests {
-    use super::*;
-    use crate::shell::{self, command};
-
-    /// One test: each step ends all that this process has started.
-    #[test]
-    fn all_that_a_step_has_started_ends_with_it_and_is_named() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let sh = |script: &'static str| move || shell::run(command("sh", &["-c", script]));
-        let hangs = within("hangs", Duration::from_secs(1), sh("sleep 1001 & sleep 1002; true"));
-        let error = hangs.unwrap_err().to_string();
-        for part in ["did not end within 1 s", "sleep 1001", "sleep 1002"] {
-            assert!(error.contains(part), "{part}: {error}");
-        }
-        let leaves = within("leaves", Duration::from_secs(60), sh("sleep 1003 &"));
-        let error = leaves.unwrap_err().to_string();
-        assert!(error.contains("were left when it ended") && error.contains("sleep 1003"), "{error}");
-        assert_eq!(leftovers(), "", "none runs any more");
-        let fails = within("fails", Duration::from_secs(60), sh("exit 7"));
-        assert!(fails.unwrap_err().to_string().contains("exit status: 7"));
-    }
+fn test_of(pid: i32) -> Option<String> {
+    let env = Process::new(pid).ok()?.environ().ok()?;
+    let of = |name: &str| Some(env.get(OsStr::new(name))?.to_string_lossy().into_owned());
+    Some(format!("{} {}", of("NEXTEST_BINARY_ID")?, of("NEXTEST_TEST_NAME")?))
 }

@@ -70,15 +70,15 @@ struct Step {
     seconds: u64,
     /// `true`: a part of it is left out.
     run: fn(bool) -> Result<()>,
-    /// The files and folders that it checks (`Cargo.` is Cargo.toml and Cargo.lock): where none has changed since a commit that
-    /// passed, it is left out. Empty: it always runs.
-    of: &'static [&'static str],
+    /// The files and folders that it checks, between spaces (`Cargo.` is Cargo.toml and Cargo.lock): where none has changed since a
+    /// commit that passed, it is left out. Empty: it always runs.
+    of: &'static str,
     /// The same for a part of it.
-    part_of: &'static [&'static str],
+    part_of: &'static str,
 }
 
 const fn step(name: &'static str, seconds: u64, run: fn(bool) -> Result<()>) -> Step {
-    Step { name, seconds, run, of: &[], part_of: &[] }
+    Step { name, seconds, run, of: "", part_of: "" }
 }
 
 /// Rows of steps that run side by side.
@@ -98,17 +98,17 @@ const CHANGE: [Stage; 3] = [
             step("setup", 1_800, |_| setup::run()),
             step("deny", 120, |_| deny()),
             // Cold, it downloads and compiles for minutes.
-            Step { of: &DEPLOYED, ..step("deploy", 1_800, |_| deploy::run()) },
+            Step { of: DEPLOYED, ..step("deploy", 1_800, |_| deploy::run()) },
             step("alerts", 240, |_| alerts::run()),
         ],
     ],
     &[
-        &[Step { part_of: &EXAMPLES, ..step("test", servers::TEST_SECONDS, test) }],
+        &[Step { part_of: EXAMPLES, ..step("test", servers::TEST_SECONDS, test) }],
         &[
             step("benches", 600, |_| benches()),
             step("docs", 900, |_| docs()),
             // Instructions do not depend on what else runs.
-            Step { of: &COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
+            Step { of: COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
             step("faults", 1_500, |_| servers::faults(&["--ci".to_owned()])),
         ],
     ],
@@ -122,28 +122,12 @@ const LINTS: [(&str, &str); 2] =
     [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
 
 /// What is deployed, and the tools that check it.
-const DEPLOYED: [&str; 5] = ["deploy/", "docker-compose.yml", "schemas/", "testkit/toolchains.txt", "xtask/"];
+const DEPLOYED: &str = "deploy/ docker-compose.yml schemas/ testkit/toolchains.txt xtask/";
 /// What instructions are counted of, and with.
-const COUNTED: [&str; 7] =
-    ["benches/", "crates/core/", "crates/oracle/", "Cargo.", ".cargo/", "rust-toolchain.toml", "xtask/"];
+const COUNTED: &str = "benches/ crates/core/ crates/oracle/ Cargo. .cargo/ rust-toolchain.toml xtask/";
 /// What the examples are, and what they talk to.
-const EXAMPLES: [&str; 15] = [
-    ".cargo/",
-    ".config/",
-    "benches/measured",
-    "build.rs",
-    "templates/",
-    "examples/",
-    "tests/",
-    "testkit/",
-    "src/",
-    "crates/",
-    "lua/",
-    "schemas/",
-    "Cargo.",
-    "rust-toolchain.toml",
-    "xtask/",
-];
+const EXAMPLES: &str = ".cargo/ .config/ benches/measured build.rs templates/ examples/ tests/ testkit/ src/ crates/ lua/ \
+                        schemas/ Cargo. rust-toolchain.toml xtask/";
 
 /// These take long and seldom find anything in a change. Nothing is beside what measures.
 const EVERYTHING: [Stage; 1] = [&[&[
@@ -172,7 +156,7 @@ pub fn run(args: CiArgs) -> Result<()> {
     let profiles = if more.is_empty() { &test_report::PROFILES[..1] } else { test_report::PROFILES };
     profiles.iter().for_each(|profile| test_report::forget(profile));
     tables::begin(profiles);
-    if let Some(commit) = changes.none_in(&EXAMPLES) {
+    if let Some(commit) = changes.none_in(EXAMPLES) {
         tables::leave_out("examples", format!("not run: they and what they talk to are as in {commit}, which passed"));
     }
     let end = all_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
@@ -198,7 +182,7 @@ pub fn run_step(args: &StepArgs) -> Result<()> {
 
 /// The steps of a row, without the ones that are left out: the table says why.
 fn planned(row: &[Step], changes: &Changes) -> Vec<Planned> {
-    let unchanged = |of: &[&str]| changes.none_in(of).filter(|_| !of.is_empty());
+    let unchanged = |of: &str| changes.none_in(of).filter(|_| !of.is_empty());
     let mut planned = Vec::new();
     for step in row {
         match unchanged(step.of) {
@@ -216,7 +200,8 @@ fn planned(row: &[Step], changes: &Changes) -> Vec<Planned> {
 }
 
 fn process_of(step: &Planned, limit: Duration, is_beside: bool) -> Command {
-    let mut process = command(shell::this_program(), &["ci-step", step.name]);
+    // This program, also where cargo has built another in its place meanwhile.
+    let mut process = command("/proc/self/exe", &["ci-step", step.name]);
     // For lists of processes.
     process.arg0("xtask");
     process.arg("--seconds").arg(limit.as_secs().to_string()).arg("--parent").arg(process::id().to_string());

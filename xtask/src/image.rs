@@ -12,13 +12,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::{
-    setup::{self, Tool},
+    setup::{self, Tool, tool_of},
     shell::{self, command, printed, workspace},
 };
 
 const TOOLS: [Tool; 2] = [
-    Tool { program: "buildah", package: "buildah", needed_for: "building the image" },
-    Tool { program: "debootstrap", package: "debootstrap", needed_for: "making the Debian that the image begins with" },
+    tool_of("buildah", "buildah", "building the image"),
+    tool_of("debootstrap", "debootstrap", "making the Debian that the image begins with"),
 ];
 /// What the image of Rust has besides Rust.
 const COMPILERS: &str = "build-essential ca-certificates git perl";

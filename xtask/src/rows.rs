@@ -95,7 +95,6 @@ pub fn run(plan: &Plan<'_>) -> Result<()> {
 
 /// Begins the process of a step: it ends with the one that has started it, and one beside the first row has a lower priority.
 pub fn begin_step(parent: u32, is_beside: bool) -> Result<()> {
-    #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
         .context("cannot have this step end with who has started it")?;
     ensure!(parent_id() == parent, "who has started this step has ended");
@@ -247,5 +246,4 @@ fn say(what: &str) {
 }
 
 #[cfg(test)]
-#[cfg(target_os = "linux")]
 mod tests;

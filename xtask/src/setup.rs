@@ -16,46 +16,38 @@ use crate::shell::{self, command, output, workspace};
 /// Kafka 4 needs this Java.
 const JAVA: u32 = 17;
 
-/// A program, the Debian packages that have it and what it looks for, and its use.
+/// A program that is looked for on the path, the Debian packages that have it and what it looks for, and its use.
 #[derive(Debug, Clone, Copy)]
 pub struct Tool {
-    /// What is looked for on the path.
-    pub program: &'static str,
-    /// The packages, separated by spaces.
-    pub package: &'static str,
-    /// For whoever installs it by hand.
-    pub needed_for: &'static str,
+    program: &'static str,
+    package: &'static str,
+    needed_for: &'static str,
+}
+
+pub const fn tool_of(program: &'static str, package: &'static str, needed_for: &'static str) -> Tool {
+    Tool { program, package, needed_for }
 }
 
 /// What weir is built with, besides Rust.
 pub const BUILD_TOOLS: [Tool; 4] = [
-    Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka" },
-    Tool { program: "make", package: "build-essential", needed_for: "building librdkafka" },
-    Tool { program: "cmake", package: "cmake", needed_for: "building librdkafka" },
-    Tool {
-        program: "pkg-config",
-        package: "pkg-config libssl-dev",
-        needed_for: "finding OpenSSL, which librdkafka uses",
-    },
+    tool_of("cc", "build-essential", "building librdkafka"),
+    tool_of("make", "build-essential", "building librdkafka"),
+    tool_of("cmake", "cmake", "building librdkafka"),
+    tool_of("pkg-config", "pkg-config libssl-dev", "finding OpenSSL, which librdkafka uses"),
 ];
 /// What packages from PyPI need.
-const PYTHON: Tool =
-    Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" };
+const PYTHON: Tool = tool_of("python3", "python3-venv", "the Python packages of the tests");
 const TEST_TOOLS: [Tool; 10] = [
-    Tool { program: "java", package: "default-jre-headless", needed_for: "the Kafka broker of the tests" },
-    Tool { program: "javac", package: "default-jdk-headless", needed_for: "compiling the examples in Java" },
-    Tool {
-        program: "mvn",
-        package: "maven",
-        needed_for: "fetching the Kafka broker and the Java libraries of the tests",
-    },
+    tool_of("java", "default-jre-headless", "the Kafka broker of the tests"),
+    tool_of("javac", "default-jdk-headless", "compiling the examples in Java"),
+    tool_of("mvn", "maven", "fetching the Kafka broker and the Java libraries of the tests"),
     PYTHON,
-    Tool { program: "openssl", package: "openssl", needed_for: "keys with a passphrase in the tests" },
-    Tool { program: "redis-server", package: "redis-server", needed_for: "the Redis servers of the tests" },
-    Tool { program: "redis-cli", package: "redis-tools", needed_for: "making a Redis Cluster" },
-    Tool { program: "valgrind", package: "valgrind", needed_for: "counting instructions" },
-    Tool { program: "chromium", package: "chromium", needed_for: "the tests of the page" },
-    Tool { program: "chromedriver", package: "chromium-driver", needed_for: "the tests of the page" },
+    tool_of("openssl", "openssl", "keys with a passphrase in the tests"),
+    tool_of("redis-server", "redis-server", "the Redis servers of the tests"),
+    tool_of("redis-cli", "redis-tools", "making a Redis Cluster"),
+    tool_of("valgrind", "valgrind", "counting instructions"),
+    tool_of("chromium", "chromium", "the tests of the page"),
+    tool_of("chromedriver", "chromium-driver", "the tests of the page"),
 ];
 
 /// Installs what builds and tests need.

@@ -42,12 +42,6 @@ pub fn of_ci(name: &str) -> PathBuf {
     workspace().join("target/ci").join(name)
 }
 
-/// This program, also where cargo has built another in its place meanwhile.
-pub fn this_program() -> PathBuf {
-    let place = || std::env::current_exe().unwrap_or_else(|_| "xtask".into());
-    if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { place() }
-}
-
 pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, args: &[S]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(workspace());

@@ -29,7 +29,9 @@ const DRAINS: &str = "--rounds 1 --intents 100000 --batch 1000";
 /// The main bench: its store alone takes minutes with all users.
 const WHOLE: &str = "--rounds 1 --intents 100000 --batch 1000 --users 20000 --store-users 1000";
 
-const NAMED: [Named; 19] = [
+const SCALE: &str = "--rounds 1 --intents 100000 --users 10000 --plots target/plots-of-small-loads";
+
+const NAMED: [Named; 18] = [
     named("cargo xtask bench", WHOLE),
     named("cargo xtask bench --output json", WHOLE),
     named("cargo xtask bench --intents 600000 --users 200000 --partitioner shard", WHOLE),
@@ -39,18 +41,12 @@ const NAMED: [Named; 19] = [
         "cargo xtask bench latency",
         "--rounds 1 --rates 500 --intervals-ms 50 --seconds 2 --warm-up-seconds 1 --intents 100000 --batch 1000",
     ),
-    Named {
-        seconds: 1_800,
-        ..named(
-            "cargo xtask bench scale",
-            "--rounds 1 --intents 100000 --users 10000 --plots target/plots-of-small-loads",
-        )
-    },
+    Named { seconds: 1_800, ..named("cargo xtask bench scale", SCALE) },
     named("cargo xtask bench memory --intents 10000000", "--intents 100000"),
     // The minute in which all are due is three to fifteen minutes away.
     Named { seconds: 1_800, ..named("cargo xtask bench deferral --intents 10000000", "--intents 200000") },
     named("cargo xtask bench pressure", "--instances 1,4 --users 1000 --seconds 5"),
-    named("cargo xtask bench budgets", "--limits 10000 --instances 1,4 --by-scripts 500"),
+    named("cargo xtask bench budgets", "--limits 10000 --instances 1,4"),
     named("cargo xtask bench http", DRAINS),
     named("cargo xtask bench compare --env WEIR__KAFKA__PROPERTIES__COMPRESSION_TYPE=lz4", DRAINS),
     named("cargo xtask bench pace", "--plots target/plots-of-small-loads"),
@@ -58,7 +54,6 @@ const NAMED: [Named; 19] = [
     named("cargo xtask counts", "decode/plain"),
     named("cargo bench --bench rebuild -- 1000000", "20000"),
     named("cargo bench --bench segments", "-- 1000000"),
-    named("cargo bench --bench redis", "-- 20000"),
     named("cargo bench --bench simulate", "-- 10000"),
 ];
 

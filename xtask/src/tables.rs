@@ -112,35 +112,3 @@ fn with(change: impl FnOnce(&mut Run)) {
         change(run);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_says_which_steps_ran_beside_each_other_and_how_each_ended() {
-        let step = |name, row, began, ended: Option<u64>, said: &str| {
-            let ran = Ran { row, began: Duration::from_secs(began), ended: ended.map(Duration::from_secs) };
-            Step { name, ran: Some(ran), said: said.to_owned() }
-        };
-        let steps = [
-            step("build", 0, 0, Some(300), ""),
-            Step { name: "counts", ran: None, said: "not run: why".to_owned() },
-            step("test", 0, 300, Some(1_000), ""),
-            step("clippy", 1, 300, Some(700), ""),
-            step("doc", 1, 700, Some(1_010), ", cut off"),
-            step("faults", 0, 1_000, None, ""),
-        ];
-        let lines = [
-            "steps, when they began and how long they took:",
-            "build               0 s    300 s",
-            "counts         not run: why",
-            "test              300 s    700 s",
-            "clippy            300 s    400 s, beside test",
-            "doc               700 s    310 s, beside test and faults, cut off",
-            "faults           1000 s     50 s, and had not ended",
-            "all                 0 s   1050 s",
-        ];
-        assert_eq!(table(&steps, Duration::from_secs(1_050)).lines().collect::<Vec<_>>(), lines);
-    }
-}

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     process::{self, Command},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -34,16 +34,12 @@ pub fn remove_of(id: u32) -> Result<()> {
 }
 
 /// Runs a command, and all that it starts, with this folder as the temporary one; with the system's, where tests are told to keep theirs.
-pub fn run(command: Command) -> Result<()> {
+pub fn run(mut command: Command) -> Result<()> {
     if std::env::var_os(KEEP).is_some() {
         return shell::run(command);
     }
     // So that the folder goes, too, when this process is ended.
     bounds::begin()?;
-    run_with(GRACE, command)
-}
-
-fn run_with(grace: Duration, mut command: Command) -> Result<()> {
     let folder = folder_of(process::id());
     remove()?;
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -53,7 +49,7 @@ fn run_with(grace: Duration, mut command: Command) -> Result<()> {
         let _ = remove();
         return Err(error);
     }
-    let left = left_in(&folder, grace);
+    let left = left_in(&folder);
     remove()?;
     let left = left?;
     ensure!(left.is_empty(), "these were left in the temporary folder: {}", left.join(", "));
@@ -61,38 +57,15 @@ fn run_with(grace: Duration, mut command: Command) -> Result<()> {
 }
 
 /// The names of what does not go.
-fn left_in(folder: &Path, grace: Duration) -> Result<Vec<String>> {
+fn left_in(folder: &Path) -> Result<Vec<String>> {
     let start = Instant::now();
     loop {
         let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         let left: Vec<String> =
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        if left.is_empty() || start.elapsed() >= grace {
+        if left.is_empty() || start.elapsed() >= GRACE {
             return Ok(left);
         }
         thread::sleep(LOOK);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::PoisonError;
-
-    use super::*;
-    use crate::shell::command;
-
-    /// One test: the folder is this process's.
-    #[test]
-    fn what_is_left_in_the_temporary_folder_is_named_and_removed() {
-        let _alone = bounds::ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let sh = |grace, script: &str| run_with(grace, command("sh", &["-c", script]));
-        // What is deleted a moment after the end is not left.
-        sh(GRACE, "touch \"$TMPDIR/soon\"; (sleep 0.2; rm \"$TMPDIR/soon\") >/dev/null 2>&1 &").unwrap();
-        let left = sh(LOOK, "mkdir \"$TMPDIR/left\"").unwrap_err().to_string();
-        assert!(left.contains("left in the temporary folder: left"), "{left}");
-        let failed = sh(LOOK, "touch \"$TMPDIR/left\"; exit 7").unwrap_err().to_string();
-        assert!(failed.contains("exit status: 7"), "{failed}");
-        let folder = folder_of(process::id());
-        assert!(!folder.exists(), "{}", folder.display());
     }
 }

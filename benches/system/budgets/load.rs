@@ -3,7 +3,6 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use clap::ValueEnum;
-use serde::Serialize;
 use weir_core::{basis::time::Time, limit::budget::SpanNow};
 
 use crate::keyspace::START_MS;
@@ -13,14 +12,16 @@ const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 /// Intents that an instance reads per millisecond where all of a window's are there at its start.
 const BLAST_PER_MS: f64 = 20.0;
+/// Intents offered in a window, of the limit.
+pub(super) const OFFERED: f64 = 1.3;
+pub(super) const SEED: u64 = 1;
 /// Of so many instances one leaves in each window.
 const LEAVING: usize = 4;
 /// The part of the time with load that an instance is away until the next one takes its place.
 const AWAY: i64 = 20;
 
 /// The window of a budget, and how its load comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Window {
     /// Any minute; evenly
     Minute,
@@ -77,7 +78,7 @@ impl Window {
     }
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Scene {
     /// The budget's window, and how the load comes.
     pub window: Window,
@@ -85,14 +86,8 @@ pub struct Scene {
     pub limit: u64,
     /// Instances, while none is away.
     pub instances: usize,
-    /// Intents offered in a window, of the limit.
-    #[serde(skip)]
-    pub load: f64,
     /// Whether a refill takes what is left where that is less than a unit.
-    #[serde(skip)]
     pub best_effort: bool,
-    #[serde(skip)]
-    pub seed: u64,
 }
 
 impl Scene {
@@ -124,7 +119,7 @@ impl Scene {
     }
 
     fn offered(&self) -> f64 {
-        self.limit as f64 * self.load / self.window.waves() as f64
+        self.limit as f64 * OFFERED / self.window.waves() as f64
     }
 
     /// Intents per millisecond over all instances, while there are any.
@@ -179,7 +174,7 @@ pub(super) struct Load {
 
 impl Load {
     pub(super) fn new(scene: &Scene) -> Self {
-        let mut random = fastrand::Rng::with_seed(scene.seed);
+        let mut random = fastrand::Rng::with_seed(SEED);
         let (length_ms, wave_ms) = (scene.window.kind().length_ms, scene.wave_ms());
         let busy_ms = ((scene.offered() / scene.rate()) as i64).clamp(1, wave_ms);
         // A burst is over when the next one begins.

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use weir_core::limit::{
-    budget::ledger::{BUCKETS, TakeTurn},
-    share::TurnNumber,
+    budget::ledger::{BUCKETS, TakeTurn, TokenBook},
+    share::{Reference as _, TurnNumber},
 };
 
 use super::{
-    Figures,
+    Figures, TAKEN_BEFORE,
     approvals::Approvals,
-    ledger::Ledger,
-    load::{Arrival, Load, Scene},
+    load::{Arrival, Load, Scene, time},
 };
 
 /// A refill of the published method is this part of the limit.
@@ -20,12 +19,13 @@ const BATCHES: u64 = 1_000;
 
 /// A call of `lua/take.lua` for each intent, as it is decided. Intents that are read together are asked for together, which grants
 /// the same, and count as a call each.
-pub(super) fn one_call_per_intent(scene: &Scene, ledger: &mut Ledger<'_>) -> Result<Figures> {
-    let (mut figures, mut approvals) = (Figures::default(), Approvals::new(scene));
+pub(super) fn one_call_per_intent(scene: &Scene) -> Result<Figures> {
+    let (mut figures, mut approvals, mut book) = (Figures::default(), Approvals::new(scene), TokenBook::default());
     for ((at, _, arrival), number) in Load::new(scene).zip(1..) {
         let Arrival::Batch(intents) = arrival else { continue };
         let turn = TakeTurn { need: intents, want: intents, ..TakeTurn::nothing(scene.span(at), scene.limit) };
-        approvals.add(at, ledger.turn(at, ("all", TurnNumber { run: 1, number }), &turn)?.granted);
+        let answer = book.turn("all", TurnNumber { run: 1, number }, &turn, time(at)).context(TAKEN_BEFORE)?;
+        approvals.add(at, answer.granted);
         figures.calls += intents;
         figures.decisions += intents;
     }
@@ -60,7 +60,7 @@ pub(super) fn fixed_batch(scene: &Scene) -> Figures {
     let mut held = vec![0_u64; scene.instances];
     for (at, place, arrival) in Load::new(scene) {
         let Arrival::Batch(intents) = arrival else {
-            figures.wasted += std::mem::take(&mut held[place]);
+            held[place] = 0;
             continue;
         };
         figures.decisions += intents;

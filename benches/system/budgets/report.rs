@@ -1,26 +1,25 @@
 //! What is printed: a table for each window.
 
-use super::{Budgets, Case, Figures, load::Window};
+use super::{
+    Case, Figures,
+    load::{OFFERED, Window},
+};
 use crate::report::table;
 
 impl Case {
     fn row(&self) -> Vec<String> {
         let Self { scene, one_call, fixed, weir } = self;
-        let (limit, windows) = (scene.limit as f64, scene.window.kind().windows as f64);
-        let of_limit = |tokens: u64| percent(100.0 * tokens as f64 / limit);
-        let wasted = |figures: &Figures| percent(100.0 * figures.wasted as f64 / limit / windows);
+        let over = |figures: &Figures| percent(100.0 * figures.most_over as f64 / scene.limit as f64);
         let used = |figures: &Figures| percent(100.0 * figures.used);
         vec![
             scene.limit.to_string(),
             scene.instances.to_string(),
             used(one_call),
             percent(fixed.calls_percent()),
-            wasted(fixed),
-            of_limit(fixed.most_over),
+            over(fixed),
             used(fixed),
             percent(weir.calls_percent()),
-            wasted(weir),
-            of_limit(weir.most_over),
+            over(weir),
             used(weir),
             percent(weir.waited_percent()),
         ]
@@ -37,32 +36,29 @@ fn percent(value: f64) -> String {
     }
 }
 
-fn head(window: Window) -> [&'static str; 12] {
+fn head(window: Window) -> [&'static str; 10] {
     [
         window.kind().says,
         "instances",
         "one call per intent: used",
         "fixed batch: calls",
-        "wasted",
         "over",
         "used",
         "weir: calls",
-        "wasted",
         "over",
         "used",
         "batches that wait",
     ]
 }
 
-pub(super) fn tables(Budgets { load, seed, .. }: &Budgets, cases: &[Case]) -> String {
+pub(super) fn tables(cases: &[Case]) -> String {
     let of_window = cases.chunk_by(|one, next| one.scene.window == next.scene.window).map(|cases| {
         let table = table(head(cases[0].scene.window), cases.iter().map(Case::row));
         format!("\n{table}\n")
     });
     format!(
-        "offered in a window: {load} of the limit; seed {seed}; all figures in %\n\
+        "offered in a window: {OFFERED} of the limit; all figures in %\n\
          calls: of the ledger, of decisions (one call per intent: 100)\n\
-         wasted: granted and lost with an instance, in a window, of the limit\n\
          over: approved above the limit in the fullest window, of the limit\n\
          used: approved in a window, of the limit\n{}",
         of_window.collect::<String>()

@@ -2,18 +2,20 @@
 
 use std::{collections::BTreeMap, iter::Peekable, time::Duration};
 
-use anyhow::{Result, ensure};
-use weir_core::limit::budget::{
-    BudgetId,
-    lease::{BudgetUse, CallNumber, Claim, Claimed, DueTurn, Leases, Outcome, Ticket, Want},
-    ledger::TakeAnswer,
+use anyhow::{Context, Result, ensure};
+use weir_core::limit::{
+    budget::{
+        BudgetId,
+        lease::{BudgetUse, CallNumber, Claim, Claimed, DueTurn, Leases, Outcome, Ticket, Want},
+        ledger::{TakeAnswer, TokenBook},
+    },
+    share::Reference as _,
 };
 
 use super::{
-    Figures,
+    Figures, TAKEN_BEFORE,
     approvals::Approvals,
-    ledger::Ledger,
-    load::{Arrival, Load, Scene},
+    load::{Arrival, Load, SEED, Scene, time},
 };
 
 /// Intents that are decided together, at most, as in weir's default.
@@ -60,9 +62,9 @@ struct Instance {
     tick_at: Option<i64>,
 }
 
-struct World<'l, 's> {
+struct World {
     scene: Scene,
-    ledger: &'l mut Ledger<'s>,
+    book: TokenBook,
     random: fastrand::Rng,
     now: i64,
     /// By when they happen; of two at the same time that with the lower number comes first.
@@ -81,11 +83,11 @@ struct World<'l, 's> {
 }
 
 /// What a case costs with weir's leases.
-pub(super) fn leases(scene: &Scene, ledger: &mut Ledger<'_>) -> Result<Figures> {
+pub(super) fn leases(scene: &Scene) -> Result<Figures> {
     let mut world = World {
         scene: *scene,
-        ledger,
-        random: fastrand::Rng::with_seed(scene.seed),
+        book: TokenBook::default(),
+        random: fastrand::Rng::with_seed(SEED),
         now: 0,
         events: BTreeMap::new(),
         planned: 0,
@@ -102,9 +104,8 @@ pub(super) fn leases(scene: &Scene, ledger: &mut Ledger<'_>) -> Result<Figures> 
     world.places = (0..scene.instances).map(|_| world.joins()).collect();
     world.run(&mut Load::new(scene).peekable())?;
     let World { mut figures, mut approvals, mut with_lost, granted, returned, .. } = world;
-    figures.wasted = granted - returned - approvals.all();
-    let lost = with_lost.all() - approvals.all();
-    ensure!(figures.wasted == lost, "{} tokens are missing, and {lost} were lost", figures.wasted);
+    let (missing, lost) = (granted - returned - approvals.all(), with_lost.all() - approvals.all());
+    ensure!(missing == lost, "{missing} tokens are missing, and {lost} were lost");
     figures.used_or_lost = with_lost.used();
     Ok(figures.with(scene, &mut approvals))
 }
@@ -114,7 +115,7 @@ fn passed(at: i64) -> Duration {
     Duration::from_millis(u64::try_from(at).unwrap_or(0))
 }
 
-impl World<'_, '_> {
+impl World {
     fn run(&mut self, load: &mut Peekable<Load>) -> Result<()> {
         loop {
             let next = self.events.first_key_value().map_or(i64::MAX, |((at, _), _)| *at);
@@ -203,7 +204,8 @@ impl World<'_, '_> {
         self.now = at;
         match event {
             Event::Turn(DueTurn { call, number: turn, turn: asked, .. }) => {
-                let answer = self.ledger.turn(at, (self.instances[number].holder.as_str(), turn), &asked)?;
+                let answer = self.book.turn(&self.instances[number].holder, turn, &asked, time(at));
+                let answer = answer.context(TAKEN_BEFORE)?;
                 self.figures.calls += 1;
                 self.granted += answer.granted;
                 self.returned += asked.back.iter().map(|back| back.tokens).sum::<u64>();

@@ -105,10 +105,6 @@ impl Running for Ours {
         self.instances.iter().map(|one| -> &dyn Instance { one }).collect()
     }
 
-    fn conflicts(&self) -> (u64, u64) {
-        (0, 0)
-    }
-
     fn stop(self) -> Result<()> {
         self.stop.cancel();
         self.runtime.block_on(async {

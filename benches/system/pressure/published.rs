@@ -12,7 +12,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread::{JoinHandle, sleep},
     time::{Duration, Instant},
@@ -106,8 +106,6 @@ fn minute() -> i64 {
 struct One {
     most: u64,
     filters: Mutex<Filters>,
-    conflicts: AtomicU64,
-    given_up: AtomicU64,
 }
 
 impl One {
@@ -132,9 +130,7 @@ impl One {
             if redis::cmd("EXEC").query::<Value>(connection)? != Value::Nil {
                 return Ok(());
             }
-            self.conflicts.fetch_add(1, Ordering::Relaxed);
         }
-        self.given_up.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -178,12 +174,8 @@ impl Running for Published {
         let stop = Arc::new(AtomicBool::new(false));
         let (mut shared, mut threads) = (Vec::new(), Vec::new());
         for _ in 0..instances {
-            let one = Arc::new(One {
-                most: load.most().into(),
-                filters: Mutex::new(Filters::new(load.most())),
-                conflicts: AtomicU64::new(0),
-                given_up: AtomicU64::new(0),
-            });
+            let filters = Mutex::new(Filters::new(load.most()));
+            let one = Arc::new(One { most: load.most().into(), filters });
             let (mut connection, stop, its) = (connect(LONGEST_REPLY, &client)?, Arc::clone(&stop), Arc::clone(&one));
             one.sync(&mut connection)?;
             threads.push(std::thread::spawn(move || {
@@ -205,11 +197,6 @@ impl Running for Published {
 
     fn instances(&self) -> Vec<&dyn Instance> {
         self.instances.iter().map(|one| -> &dyn Instance { &**one }).collect()
-    }
-
-    fn conflicts(&self) -> (u64, u64) {
-        let sum = |of: fn(&One) -> &AtomicU64| self.instances.iter().map(|one| of(one).load(Ordering::Relaxed)).sum();
-        (sum(|one| &one.given_up), sum(|one| &one.conflicts))
     }
 
     fn stop(self) -> Result<()> {

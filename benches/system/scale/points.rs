@@ -1,7 +1,6 @@
 //! What is drained at each place of a dimension, and beside it.
 
 use clap::ValueEnum;
-use serde::Serialize;
 
 use super::{Figure, MIN_INTENTS, Scale};
 use crate::{
@@ -15,8 +14,7 @@ const SENDS: u32 = 5;
 /// Users of the base case where every user has a history before.
 const BASE_USERS: u32 = 100_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Dimension {
     /// 10,000 to 10 million users, each with a send two days before
     Users,
@@ -30,7 +28,7 @@ pub enum Dimension {
     Lanes,
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Setup {
     pub(super) workload: Workload,
     pub(super) lanes: u16,
@@ -39,7 +37,7 @@ pub(super) struct Setup {
     pub(super) has_histories: bool,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(super) struct Point {
     pub(super) label: String,
     pub(super) setup: Setup,
@@ -115,16 +113,6 @@ impl Dimension {
     /// Its name among the arguments.
     pub(super) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
-    pub(super) fn what(self) -> &'static str {
-        match self {
-            Self::Users => "users",
-            Self::Campaigns => "campaigns",
-            Self::Nodes => "Redis nodes",
-            Self::Order => "order of users",
-            Self::Lanes => "lanes",
-        }
     }
 }
 

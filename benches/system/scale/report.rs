@@ -4,7 +4,7 @@ use anyhow::Result;
 use comfy_table::Table;
 
 use super::{
-    Figure, Measured, Scale,
+    Measured, Scale,
     points::{Point, grouped},
 };
 use crate::{
@@ -20,19 +20,17 @@ impl Measured {
     pub(super) fn plot(&self, scale: &Scale) -> Result<()> {
         let labels: Vec<String> = self.points.iter().map(|point| point.label.clone()).collect();
         let count = self.points.first().map_or(0, |point| point.ratios.len());
-        let lines: Vec<(&'static str, Vec<f64>)> = (0..count)
-            .map(|at| {
-                let values = self.points.iter().map(|point| point.ratios[at].ratio.median);
-                (self.points[0].ratios[at].name, values.collect())
-            })
-            .collect();
-        let title = format!("Cost per intent by {}, over the base case beside it", self.dimension.what());
+        let values = |at: usize| self.points.iter().map(|point| point.ratios[at].1).collect();
+        let lines: Vec<(&'static str, Vec<f64>)> =
+            (0..count).map(|at| (self.points[0].ratios[at].0, values(at))).collect();
+        let title = format!("Cost per intent by {}, over the base case beside it", self.dimension.name());
         let plot = Plot { title: &title, labels: &labels, lines: &lines, band: FLAT };
         plot::write(&plot, &scale.plots.join(format!("scale-{}.svg", self.dimension.name())))
     }
 
     pub(super) fn table(&self) -> Table {
-        let mut head = vec![self.dimension.what(), "intents", "worker CPU, us", "Redis CPU, us", "redis.calls"];
+        let name = self.dimension.name();
+        let mut head = vec![name.as_str(), "intents", "worker CPU, us", "Redis CPU, us", "redis.calls"];
         head.extend(["suppressed", "worker CPU : base", "Redis CPU : base", "redis.calls : base", "intents/s : base"]);
         head.push("within 10%");
         let row = |point: &Point| {
@@ -42,7 +40,7 @@ impl Measured {
             row.push(format!("{:.2}", middle(|drain| drain.redis.cpu_us)));
             row.push(format!("{:.3}", middle(|drain| drain.redis.redis_calls)));
             row.push(format!("{:.2}", middle(|drain| drain.redis.suppressed)));
-            row.extend(point.ratios.iter().map(|figure| format!("{:.2}", figure.ratio.median)));
+            row.extend(point.ratios.iter().map(|(_, ratio)| format!("{ratio:.2}")));
             row.push(point.verdict());
             row
         };
@@ -53,15 +51,9 @@ impl Measured {
 impl Point {
     /// Whether its costs (the rate is none) are within a tenth of the base case's.
     fn verdict(&self) -> String {
-        let costs = self.ratios.iter().filter(|figure| figure.name != "intents/s");
-        let said = costs.filter_map(|Figure { name, ratio }| {
-            let place = match ratio.median {
-                above if above > FLAT.1 => "above",
-                below if below < FLAT.0 => "below",
-                _ => return None,
-            };
-            Some(format!("{name} {place}"))
-        });
+        let costs =
+            self.ratios.iter().filter(|(name, ratio)| *name != "intents/s" && !(FLAT.0..=FLAT.1).contains(ratio));
+        let said = costs.map(|(name, ratio)| format!("{name} {}", if *ratio > FLAT.1 { "above" } else { "below" }));
         let said = said.collect::<Vec<_>>().join(", ");
         if said.is_empty() { "yes".to_owned() } else { format!("no: {said}") }
     }

@@ -1,7 +1,6 @@
 //! One broker: its properties, its format, its process.
 
 use std::{
-    fmt::Write,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -90,19 +89,15 @@ pub(super) enum Jvm {
 }
 
 impl Jvm {
-    fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::Light => &["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
-            Self::AsShipped => &[
-                "-Xmx1G",
-                "-Xms1G",
-                "-server",
-                "-XX:+UseG1GC",
-                "-XX:MaxGCPauseMillis=20",
-                "-XX:InitiatingHeapOccupancyPercent=35",
-                "-XX:+ExplicitGCInvokesConcurrent",
-            ],
-        }
+    fn arguments(self) -> impl Iterator<Item = &'static str> {
+        let arguments = match self {
+            Self::Light => "-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            Self::AsShipped => {
+                "-Xmx1G -Xms1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 \
+                 -XX:+ExplicitGCInvokesConcurrent"
+            }
+        };
+        arguments.split(' ')
     }
 }
 
@@ -285,14 +280,8 @@ impl Broker {
             ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "500"),
         ];
         let further = additions.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        rules.iter().copied().chain(authorizer.iter().copied()).chain(further).fold(
-            String::new(),
-            |mut text, (key, value)| {
-                // Writing to a String cannot fail.
-                let _ = writeln!(text, "{key}={value}");
-                text
-            },
-        )
+        let all = rules.iter().copied().chain(authorizer.iter().copied()).chain(further);
+        all.map(|(key, value)| format!("{key}={value}\n")).collect()
     }
 }
 

@@ -174,7 +174,7 @@ impl Kafka {
     /// Ends a broker in an orderly way.
     pub fn stop(&mut self, broker: usize) -> Result<()> {
         let process = self.brokers[broker].process()?;
-        process.signal(Signal::Term);
+        process.signal(Signal::TERM);
         process.wait_exit(STOP_DEADLINE).map(|_| ())
     }
 
@@ -194,12 +194,12 @@ impl Kafka {
 
     /// Freezes a broker: its sockets stay open and nobody answers.
     pub fn freeze(&mut self, broker: usize) -> Result<()> {
-        self.brokers[broker].process()?.signal(Signal::Stop);
+        self.brokers[broker].process()?.signal(Signal::STOP);
         Ok(())
     }
 
     pub fn thaw(&mut self, broker: usize) -> Result<()> {
-        self.brokers[broker].process()?.signal(Signal::Cont);
+        self.brokers[broker].process()?.signal(Signal::CONT);
         Ok(())
     }
 

@@ -59,14 +59,9 @@ impl SecuredKafka {
             format_args: credentials.flat_map(|one| ["--add-scram".to_owned(), one]).collect(),
         };
         let kafka = Kafka::start_with(vec![Port::lease()?], Shape::default(), &additions)?;
-        let address = |port: &Port| format!("127.0.0.1:{}", port.number());
-        Ok(Self {
-            admin: kafka.client().clone(),
-            kafka: Some(kafka),
-            scram: address(&scram),
-            mutual: address(&mutual),
-            _ports: vec![scram, mutual],
-        })
+        let (admin, ports) = (kafka.client().clone(), [scram, mutual]);
+        let [scram, mutual] = ports.each_ref().map(|port| format!("127.0.0.1:{}", port.number()));
+        Ok(Self { kafka: Some(kafka), admin, scram, mutual, _ports: ports.into() })
     }
 
     /// The one of another process that has these [doors](Self::doors).

@@ -31,10 +31,6 @@ pub enum Api {
     Produce = 0,
     /// A member of a group is alive.
     Heartbeat = 12,
-    /// The start of a transactional producer.
-    InitProducerId = 22,
-    /// A partition joins the open transaction.
-    AddPartitions = 24,
     /// Offsets join the open transaction.
     SendOffsets = 28,
     /// The transaction is to be committed or aborted.
@@ -174,7 +170,7 @@ fn spring(state: &watch::Sender<State>, api: i16) -> Option<(Moment, Fate)> {
 async fn suffer(state: &watch::Sender<State>, fate: Fate) -> std::io::Result<()> {
     match fate {
         Fate::Kill(pid) => {
-            send(pid, Signal::Kill);
+            send(pid, Signal::KILL);
             Err(std::io::ErrorKind::ConnectionReset.into())
         }
         Fate::Cut => Err(std::io::ErrorKind::ConnectionReset.into()),

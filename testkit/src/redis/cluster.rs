@@ -16,18 +16,13 @@ const AGREE_DEADLINE: Duration = Duration::from_secs(60);
 const HAND_OVER_DEADLINE: Duration = Duration::from_secs(6);
 
 /// Settings of every node: a failover within seconds, replicas that are in step soon after their start.
-pub(super) const NODE_ARGS: [&str; 10] = [
-    "--cluster-enabled",
-    "yes",
-    "--cluster-config-file",
-    "nodes.conf",
-    "--cluster-node-timeout",
-    "2000",
-    "--repl-diskless-sync-delay",
-    "0",
-    "--repl-ping-replica-period",
-    "1",
-];
+const NODE_ARGS: &str = "--cluster-enabled yes --cluster-config-file nodes.conf --cluster-node-timeout 2000 \
+                         --repl-diskless-sync-delay 0 --repl-ping-replica-period 1";
+
+pub(super) fn prepare(number: usize, port: Port, extra_args: &[&str]) -> Result<RedisServer> {
+    let args: Vec<&str> = NODE_ARGS.split(' ').chain(extra_args.iter().copied()).collect();
+    RedisServer::prepare(&format!("Redis node {number}"), port, &args)
+}
 
 /// A running cluster. Nodes are numbered from 0: first the primaries of the start, then their replicas; a failover
 /// changes the roles, never the numbers.
@@ -65,18 +60,14 @@ impl RedisCluster {
 
     /// Starts one node per port; `extra_args` go to each redis-server as they are.
     pub fn start_on(ports: Vec<Port>, replicas_per_primary: usize, extra_args: &[&str]) -> Result<Self> {
-        let args = [&NODE_ARGS[..], extra_args].concat();
-        let nodes = ports.into_iter().enumerate();
-        let nodes = nodes.map(|(number, port)| RedisServer::prepare(&format!("Redis node {number}"), port, &args));
+        let nodes = ports.into_iter().enumerate().map(|(number, port)| prepare(number, port, extra_args));
         Self::start_nodes(nodes.collect::<Result<_>>()?, replicas_per_primary)
     }
 
     /// Starts one node per clock, each with its own: the primaries first, then their replicas.
     pub fn start_by(clocks: &[ProcessClock], replicas_per_primary: usize) -> Result<Self> {
-        let nodes = clocks.iter().enumerate().map(|(number, clock)| {
-            let node = RedisServer::prepare(&format!("Redis node {number}"), Port::lease()?, &NODE_ARGS)?;
-            Ok::<_, anyhow::Error>(node.with_clock(clock))
-        });
+        let nodes = clocks.iter().enumerate();
+        let nodes = nodes.map(|(number, clock)| Ok(prepare(number, Port::lease()?, &[])?.with_clock(clock)));
         Self::start_nodes(nodes.collect::<Result<_>>()?, replicas_per_primary)
     }
 

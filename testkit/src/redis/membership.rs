@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::{RedisCluster, RedisServer, cluster::NODE_ARGS};
+use super::{RedisCluster, cluster::prepare};
 use crate::{
     ports::Port,
     process::{printed, program},
@@ -14,7 +14,7 @@ impl RedisCluster {
     /// Starts another node, lets it join as a primary without slots, and waits until all know. Gives its number.
     pub fn add_node(&mut self) -> Result<usize> {
         let number = self.nodes.len();
-        let mut node = RedisServer::prepare(&format!("Redis node {number}"), Port::lease()?, &NODE_ARGS)?;
+        let mut node = prepare(number, Port::lease()?, &[])?;
         node.restart()?;
         let new = format!("127.0.0.1:{}", node.port());
         self.nodes.push(node);

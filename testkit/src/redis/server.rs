@@ -112,16 +112,8 @@ impl RedisServer {
         let own = ["--bind", "127.0.0.1", "--port", &port.number().to_string(), "--save", "", "--appendonly", "no"]
             .map(str::to_owned);
         let args = own.into_iter().chain(extra_args.iter().map(|arg| arg.as_ref().to_owned())).collect();
-        Ok(Self {
-            name: name.to_owned(),
-            process: None,
-            port,
-            args,
-            env: Vec::new(),
-            ca_file: None,
-            own: None,
-            scratch,
-        })
+        let (name, env) = (name.to_owned(), Vec::new());
+        Ok(Self { name, process: None, port, args, env, ca_file: None, own: None, scratch })
     }
 
     /// The server, which goes by this clock from its next start on.
@@ -173,11 +165,11 @@ impl RedisServer {
 
     /// Freezes it: its sockets stay open and nobody answers.
     pub fn freeze(&mut self) {
-        self.signal(Signal::Stop);
+        self.signal(Signal::STOP);
     }
 
     pub fn thaw(&mut self) {
-        self.signal(Signal::Cont);
+        self.signal(Signal::CONT);
     }
 
     /// Kills it with SIGKILL; all its data is gone.

@@ -83,11 +83,6 @@ impl Bucket {
         block_on(async { request.send().await.map(|_| ()).map_err(|error| self.explain("DELETE", key, error)) })
     }
 
-    /// The SDK's client, for what is not here.
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
     fn explain(&self, verb: &str, key: &str, error: impl std::error::Error) -> anyhow::Error {
         anyhow!("{verb} {}: {}", self.url(key), DisplayErrorContext(error))
     }

@@ -1,18 +1,13 @@
 //! A layer between clients and the S3: counts, faults, a log of writes, and conditional GETs.
 
-use std::{
-    future::Future,
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{future::Future, io, pin::Pin, sync::Arc};
 
-use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use http_body_util::{BodyExt as _, StreamBody};
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::{Body as HttpBody, Frame, Incoming},
-    header::{CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH},
+    body::{Frame, Incoming},
+    header::{ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH},
     service::Service,
 };
 use s3s::{Body, HttpError, StdError, service::S3Service};
@@ -175,11 +170,10 @@ impl Service<Request<Incoming>> for FaultyService {
                 faults.count_not_modified();
                 return Ok(not_modified(response.headers()));
             }
-            Ok(match fault {
-                Some(Fault::CutBody) if is_get => halved(response, Rest::Cut),
-                Some(Fault::Stall) if is_get => halved(response, Rest::Never),
-                _ => response,
-            })
+            match fault {
+                Some(fault) if is_get => halved(response, fault).await,
+                _ => Ok(response),
+            }
         })
     }
 }
@@ -209,46 +203,16 @@ fn not_modified(headers: &HeaderMap) -> Response<Body> {
     response
 }
 
-/// The fate of the second half of a body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    /// An error, which cuts the connection.
-    Cut,
-    Never,
-}
-
-/// The same response, of whose body half of the announced length comes.
-fn halved(response: Response<Body>, rest: Rest) -> Response<Body> {
-    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let left = length.unwrap_or_default() / 2;
-    response.map(|body| Body::http_body_unsync(HalfBody { inner: Box::pin(body), left, rest }))
-}
-
-struct HalfBody {
-    inner: Pin<Box<Body>>,
-    left: usize,
-    rest: Rest,
-}
-
-impl HttpBody for HalfBody {
-    type Data = Bytes;
-    type Error = StdError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        if self.left == 0 && self.rest == Rest::Never {
-            // Nobody wakes it: the client has to give up.
-            return Poll::Pending;
-        }
-        if self.left == 0 {
-            let cut = io::Error::new(io::ErrorKind::ConnectionReset, "cut by the fault layer");
-            return Poll::Ready(Some(Err(cut.into())));
-        }
-        let frame = std::task::ready!(self.inner.as_mut().poll_frame(context));
-        Poll::Ready(frame.map(|frame| {
-            let mut bytes = frame?.into_data().unwrap_or_default();
-            bytes.truncate(self.left);
-            self.left -= bytes.len();
-            Ok(Frame::data(bytes))
-        }))
+/// The same response, of whose body half of the announced length comes: then an error cuts the connection, or nothing comes, and the
+/// client has to give up.
+async fn halved(response: Response<Body>, fault: Fault) -> Answer {
+    let (head, body) = response.into_parts();
+    let whole = body.collect().await.map_err(HttpError::new)?.to_bytes();
+    let mut parts = vec![Ok(Frame::data(whole.slice(..whole.len() / 2)))];
+    if fault == Fault::CutBody {
+        let cut = io::Error::new(io::ErrorKind::ConnectionReset, "cut by the fault layer");
+        parts.push(Err(StdError::from(cut)));
     }
+    let body = StreamBody::new(stream::iter(parts).chain(stream::pending()));
+    Ok(Response::from_parts(head, Body::http_body_unsync(body)))
 }

@@ -82,7 +82,7 @@ fn exits_are_told_apart() {
 
     let mut sleeper = Guarded::spawn("sleep", Command::new("sleep").arg("1000"), &log).unwrap();
     assert!(sleeper.wait_exit(Duration::ZERO).is_err());
-    sleeper.signal(Signal::Term);
+    sleeper.signal(Signal::TERM);
     assert_eq!(sleeper.wait_exit(SOON).unwrap(), Exit::Signal(15));
 }
 

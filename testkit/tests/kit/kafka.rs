@@ -8,7 +8,7 @@ use rdkafka::{
     producer::{BaseProducer, BaseRecord, Producer},
 };
 use testkit::{
-    kafka::{BoundedConsumer, Kafka, Record},
+    kafka::{BoundedConsumer, Record},
     stack::Stack,
     unique, wait_for, wait_until,
 };
@@ -88,26 +88,4 @@ fn a_client_that_is_kept_knows_topics_as_they_are_now() {
     assert_eq!(client.committed(&name, &grows).unwrap(), [None, None, Some(7)]);
     client.delete_topics_of(&name, SOON).unwrap();
     wait_until(SOON, "both are gone", || client.partitions(&grows).is_err() && client.partitions(&recreated).is_err());
-}
-
-#[test]
-fn a_killed_broker_comes_back_with_what_it_had() {
-    let mut kafka = Kafka::start(1).unwrap();
-    kafka.create_topic("kept", 1).unwrap();
-    let records = (0..10_000).map(|n| Record::new(n.to_string(), "x"));
-    kafka.client().compressing("lz4").publish("kept", records).unwrap();
-    assert_eq!(kafka.client().end_offsets("kept").unwrap(), [10_000]);
-    // Killed, it cannot delete what it has unpacked, which goes with its folder.
-    let unpacked = std::fs::read_dir(kafka.log_files()[0].with_file_name("tmp")).unwrap();
-    let names: Vec<_> = unpacked.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    assert!(names.iter().any(|name| name.starts_with("liblz4")), "{names:?}");
-    kafka.kill(0).unwrap();
-    assert!(kafka.client().broker_count().is_err());
-    kafka.restart(0).unwrap();
-    assert_eq!(kafka.client().end_offsets("kept").unwrap(), [10_000]);
-    assert_eq!(kafka.client().read_committed("kept").unwrap().len(), 10_000);
-    kafka.freeze(0).unwrap();
-    assert!(kafka.client().broker_count().is_err());
-    kafka.thaw(0).unwrap();
-    wait_until(SOON, "the broker answers again", || kafka.client().broker_count().is_ok());
 }

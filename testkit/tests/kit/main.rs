@@ -4,8 +4,6 @@
 mod deadlines;
 mod ends_with_its_owner;
 mod kafka;
-mod proxy;
 mod redis;
 mod s3;
-mod stack;
 mod wrong;

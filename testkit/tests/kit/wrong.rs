@@ -1,27 +1,6 @@
 //! What the kit makes go wrong does, and nothing else.
 
-use std::process::Command;
-
-use testkit::{
-    clock::ProcessClock,
-    kafka::{Api, Fate, Kafka, Moment, Record, Trap},
-    process::output,
-};
-
-fn seconds(env: &[(&str, String)]) -> i64 {
-    let env = env.iter().map(|(name, value)| (*name, value));
-    let output = output(Command::new("date").arg("+%s").envs(env)).unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
-}
-
-#[test]
-fn a_moved_clock_is_that_of_its_process_alone() {
-    for ahead_s in [3_600, -3_600] {
-        let process = ProcessClock::ahead(ahead_s).unwrap();
-        let ahead = seconds(&process.env()) - seconds(&[]);
-        assert!((ahead - ahead_s).abs() < 60, "{ahead} s ahead, not {ahead_s}");
-    }
-}
+use testkit::kafka::{Api, Fate, Kafka, Moment, Record, Trap};
 
 #[test]
 fn a_tap_cuts_the_request_that_it_is_set_for_once_and_a_topic_is_open_again_once_its_denial_is_lifted() {

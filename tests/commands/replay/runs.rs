@@ -300,7 +300,7 @@ fn ctrl_c_ends_it_at_once_and_nothing_is_written() {
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim().to_owned();
         u64::from_str_radix(&caught, 16).unwrap_or(0) & 2 != 0
     });
-    process.signal(Signal::Int);
+    process.signal(Signal::INT);
     let (exit, err) = (process.wait_exit(DEADLINE).unwrap(), process.log());
     assert_eq!(exit, Exit::Code(1), "{err}");
     assert!(err.contains("interrupted") && !folder.path("page").exists(), "{err}");

@@ -93,7 +93,7 @@ pub fn rebuild_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
         rebuild(&folder, &[], 0)?;
         trial.ready(worker)?;
         trial.decided(300)?;
-        first.signal(Signal::Cont);
+        first.signal(Signal::CONT);
         let exit = first.wait_exit(Duration::from_secs(60))?;
         let said = first.log();
         let clear = ["has taken over", "another rebuild has taken over"].iter().any(|words| said.contains(words));
@@ -143,7 +143,7 @@ fn freeze_in(
             Step::Settle => noted()? > 2,
         };
         if seen {
-            run.signal(Signal::Stop);
+            run.signal(Signal::STOP);
             return Ok(format!("{} shards marked", keys()?.len()));
         }
         ensure!(began.elapsed() < Duration::from_secs(60), "{step:?} was not seen: {}", run.log());

