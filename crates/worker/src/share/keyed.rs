@@ -74,6 +74,8 @@ where
                 continue;
             }
             let stop = CancellationToken::new();
+            // From here on: what runs ends, too, where nothing can be held.
+            let ends = stop.clone().drop_guard();
             let run = |task: LimitTask| {
                 let stop = stop.clone();
                 (self.spawn)(Box::pin(async move {
@@ -85,8 +87,63 @@ where
             let Some((part, learnt)) = begun else { continue };
             let share = (key.clone(), (self.connect)());
             let keeper = PoolKeeper::of(part, share, self.clock.clone(), AskedTurns::default());
-            (self.spawn)(Box::pin(keeper.run(stop.clone())));
-            self.kept.insert(key, KeptPart { rule: rule.clone(), learnt, _stop: stop.drop_guard() });
+            (self.spawn)(Box::pin(keeper.run(stop)));
+            self.kept.insert(key, KeptPart { rule: rule.clone(), learnt, _stop: ends });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, future::pending, time::Duration};
+
+    use tokio::time::timeout;
+    use weir_core::{
+        basis::time::Time,
+        limit::route::{
+            Route,
+            permits::{EmbeddedPermits, RouteKey},
+        },
+    };
+
+    use super::*;
+    use crate::{clock::SystemClock, routes::HeldRoutes, tests::policy};
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    /// Runs a task that waits for what never comes, and can hold nothing.
+    struct Unheld;
+
+    impl HoldsParts for Unheld {
+        type Part = <HeldRoutes<SystemClock> as HoldsParts>::Part;
+        type Rule = Route;
+        type Learnt = ();
+
+        fn key(route: &Route) -> RouteKey {
+            RouteKey::of(route)
+        }
+
+        fn begin(
+            &self,
+            _: (&RouteKey, &Route),
+            _: Option<(Route, ())>,
+            run: &dyn Fn(LimitTask),
+        ) -> Option<(Self::Part, ())> {
+            run(Box::pin(pending::<()>()));
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn what_runs_for_a_limit_of_which_nothing_can_be_held_ends() {
+        let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nconsumer_group = \"hedwig\"\nwhen_full = \"suppress\"\n";
+        let policy = Current::new(Arc::new(policy(route)));
+        let rules = RulesInForce { policy, of: |policy| policy.routes.as_slice() };
+        let permits = || EmbeddedPermits::new("weir-0", Time::default);
+        let tasks = RefCell::new(Vec::new());
+        let spawn = |task: LimitTask| tasks.borrow_mut().push(task);
+        KeyedKeeper::new(Unheld, rules, (permits, SystemClock), spawn).follow();
+        let task = tasks.borrow_mut().pop().expect("it runs");
+        timeout(DEADLINE, task).await.expect("it ends");
     }
 }
