@@ -51,7 +51,8 @@ pub trait HoldsPart {
     /// Takes up an answer; gives whether to take another turn at once.
     fn answered(&mut self, answered: Answered<Self::Limit>, now: Duration) -> bool;
 
-    /// A turn had no answer, or was overtaken; there has been none since then.
+    /// A turn had no answer, or was overtaken; there has been none since then. What is held may be the other's where it was overtaken: a part
+    /// that holds units gives them up, which the default does not.
     fn not_answered(&mut self, turns: &mut Turns<Self::Limit>, error: &StoreError, _since: Duration, _now: Duration) {
         if is_overtaken(error) {
             turns.give_up();
