@@ -36,7 +36,7 @@ impl<C: Clock + Clone + 'static> HoldsParts for HeldRoutes<C> {
 
     fn begin(
         &self,
-        (_, route): (&RouteKey, &Route),
+        route: &Route,
         before: Option<(Route, LastLearnt)>,
         run: &dyn Fn(LimitTask),
     ) -> Option<(HeldPermits, LastLearnt)> {

@@ -83,7 +83,7 @@ where
                     stop.run_until_cancelled_owned(task).await;
                 }));
             };
-            let begun = self.parts.begin((&key, rule), before.remove(&key), &run);
+            let begun = self.parts.begin(rule, before.remove(&key), &run);
             let Some((part, learnt)) = begun else { continue };
             let share = (key.clone(), (self.connect)());
             let keeper = PoolKeeper::of(part, share, self.clock.clone(), AskedTurns::default());
@@ -123,12 +123,7 @@ mod tests {
             RouteKey::of(route)
         }
 
-        fn begin(
-            &self,
-            _: (&RouteKey, &Route),
-            _: Option<(Route, ())>,
-            run: &dyn Fn(LimitTask),
-        ) -> Option<(Self::Part, ())> {
+        fn begin(&self, _: &Route, _: Option<(Route, ())>, run: &dyn Fn(LimitTask)) -> Option<(Self::Part, ())> {
             run(Box::pin(pending::<()>()));
             None
         }

@@ -94,11 +94,11 @@ pub trait HoldsParts {
     /// Which limit a rule is of.
     fn key(rule: &Self::Rule) -> KeyOf<Self::Part>;
 
-    /// What is held of a limit, by its key and its rule, that is new or had another rule before. It may run tasks of its own, which end with
+    /// What is held of a limit by its rule, that is new or had another rule before. It may run tasks of its own, which end with
     /// it. `None`: nothing can be held now; it is asked for again.
     fn begin(
         &self,
-        limit: (&KeyOf<Self::Part>, &Self::Rule),
+        rule: &Self::Rule,
         before: Option<(Self::Rule, Self::Learnt)>,
         run: &dyn Fn(LimitTask),
     ) -> Option<(Self::Part, Self::Learnt)>;
