@@ -231,7 +231,11 @@ async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
     // Looking at the configuration may be forbidden, as managed services do: it works and says so.
     server.query::<()>(&["ACL", "SETUSER", "weir", "-config", "-info"]).unwrap();
     let warnings = opened(&named).await.unwrap().warnings;
-    assert!(warnings.iter().any(|warning| warning.contains("maxmemory-policy cannot be read")), "{warnings:?}");
+    for setting in ["maxmemory-policy", "hash-max-listpack-value"] {
+        let said = format!("{setting} cannot be read");
+        assert!(warnings.iter().any(|warning| warning.contains(&said)), "{setting}: {warnings:?}");
+    }
+    admit(&mut fresh_store(&named).await, &one_of("a")).await.1.unwrap();
 
     server.query::<()>(&["ACL", "SETUSER", "weir", "-evalsha"]).unwrap();
     let mut store = fresh_store(&named).await;

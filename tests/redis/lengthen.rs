@@ -264,3 +264,13 @@ async fn a_lost_meta_key_comes_back_half_way_where_a_rebuild_gave_the_shards_the
     assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
     assert_eq!(lengthening(&options).await.unwrap().beginning, Beginning::Fresh);
 }
+
+#[tokio::test]
+async fn the_end_deletes_the_marks_of_all_runs() {
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
+    let (marks, of_worker) = (keyspace.marks_key(5), "bounces:AAAAAAAAAAAAAAAAAAAAAA:0");
+    let of_earlier = "bounces lengthening run-0:AAAAAAAAAAAAAAAAAAAAAA:0";
+    server.query::<()>(&["HSET", &marks, of_worker, "7", of_earlier, "7"]).unwrap();
+    lengthening(&options).await.unwrap().lengthened().await.unwrap();
+    assert_eq!(server.query::<Vec<String>>(&["HKEYS", &marks]).unwrap(), [of_worker]);
+}

@@ -6,13 +6,16 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{wait_until, worker::Worker};
+use testkit::{SLOW_INTERVAL, wait_until, wait_until_every, worker::Worker};
 
-use crate::support::{
-    DEADLINE, Decision, Scene, approval,
-    http::{metric, wait_ready},
-    outcome::{time_ms, zone_of_noon},
-    unlimited,
+use crate::{
+    deferral::Lapse,
+    support::{
+        DEADLINE, Decision, Scene, approval,
+        http::{metric, wait_ready},
+        outcome::{intent, time_ms, zone_of_noon},
+        stop, unlimited,
+    },
 };
 
 fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
@@ -123,6 +126,46 @@ fn no_rolling_window_holds_more_than_the_limit_and_full_ones_hold_nearly_all_of_
     let (fullest, approved) = roll("budget-full", 20, LIMIT, 150);
     assert!(fullest <= LIMIT, "{fullest} in one window");
     assert!(approved >= 2 * LIMIT * 97 / 100, "{approved} in two windows");
+}
+
+#[test]
+fn the_tokens_of_intents_that_caps_deny_are_spent_by_others_of_the_same_batch() {
+    const LIMIT: usize = 1_500;
+    let policy = format!(
+        "version = \"1\"\n[default]\ncaps = [{{ name = \"daily\", limit = 1, window = \"24h\" }}]\n\
+         [[budgets]]\nname = \"all\"\nlimit = {LIMIT}\ntotal = true\nbest_effort = true\n"
+    );
+    let scene = Scene::new("budget-denied", 2, &policy);
+    let mut random = fastrand::Rng::with_seed(1);
+    let email = |number| intent(&format!("email {number}"), 40_000 + random.usize(..2_100), json!({}));
+    // All are there when the worker begins, so that a batch has many.
+    scene.publish((0..4_000).map(email));
+    scene.drain(&mut scene.worker("only"));
+    let decisions = scene.decisions();
+    let reasons = reasons(&decisions, "email");
+    assert!((LIMIT - 20..=LIMIT).contains(&reasons["approved"]), "{reasons:?}");
+    assert!(reasons["cap"] > 500, "many were denied by the cap: {reasons:?}");
+}
+
+#[test]
+fn what_a_spent_budget_defers_is_approved_once_it_frees() {
+    const WINDOW_MS: i64 = 600_000;
+    let budgets = "[defer]\nmax = \"2h\"\n[[budgets]]\nname = \"rate\"\nlimit = 100\nwindow = \"10m\"\nbest_effort = true\n\
+                   when_spent = \"defer\"\n";
+    let mut lapse = Lapse::begin("budget-defer", 1, &unlimited(1, budgets), "2026-11-20T09:30:00Z");
+    let mut worker = lapse.worker("first");
+    publish(&lapse.scene, "offered", 150, &json!({}));
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "50 are deferred", || lapse.waiting() == 50);
+    let decided = lapse.wait_decided(&mut worker, 100);
+    assert!(decided.len() == 100 && decided.values().all(|reason| reason == "approved"), "{decided:?}");
+    // Another worker does not have to wait until this one asks again.
+    stop(&mut worker);
+    lapse.move_to("2026-11-20T09:50:00Z");
+    let mut worker = lapse.worker("second");
+    let decided = lapse.wait_decided(&mut worker, 150);
+    assert!(decided.values().all(|reason| reason == "approved"), "{decided:?}");
+    let fullest = fullest_window(&lapse.scene.decisions(), WINDOW_MS);
+    assert!(fullest <= 100, "{fullest} in one window");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use testkit::{
     wait_until, wait_until_every,
     worker::Worker,
 };
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
 const POLICY: &str = r#"
 version = "1"
@@ -21,7 +23,11 @@ caps = [{ name = "day", limit = 1, window = "24h" }]
 "#;
 
 fn lapse(name: &str, policy: &str) -> Lapse {
-    let mut lapse = Lapse::begin(name, 1, policy, "2026-11-20T21:30:00Z");
+    lapse_at(name, policy, "2026-11-20T21:30:00Z")
+}
+
+fn lapse_at(name: &str, policy: &str, at: &str) -> Lapse {
+    let mut lapse = Lapse::begin(name, 1, policy, at);
     for (topic, variable) in [("retries", "WEIR__KAFKA__RETRIES"), ("undelivered", "WEIR__KAFKA__UNDELIVERED")] {
         let name = lapse.scene.topic(topic);
         lapse.scene.kafka.create_topic_with(&name, 2, &[("max.message.bytes", "9000000")]).unwrap();
@@ -168,4 +174,37 @@ fn a_worker_that_is_killed_delivers_again_once() {
         of(&approved, &name, 1);
     }
     assert_eq!(lapse.waiting(), 0, "{deferred} were deferred when it was killed first");
+}
+
+#[test]
+fn retries_take_permits_of_their_route_and_wait_for_them_in_turn() {
+    const COUNT: usize = 400;
+    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"5s\"\nrate = 100\n";
+    let policy = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route}");
+    // Now: Kafka deletes what has stood in the topic of waiting intents for five days.
+    let began = SystemClock.now();
+    let mut lapse = lapse_at("retries-paced", &policy, &began.to_string());
+    lapse.scene.wait_for_routes(&["email"]);
+    let mut worker = lapse.worker("only");
+    let mail = |number: usize| intent(&number.to_string(), number, json!({"channel": "email"}));
+    lapse.scene.publish((0..COUNT).map(mail));
+    let approved = wait_output(&mut worker, &lapse.scene, "approved", COUNT);
+    fail(&lapse.scene, approved);
+    // Some may be due already: a minute is over soon.
+    let deferred = || metric(&worker, "weir_deferred_total", "why=\"retry\"");
+    wait_until(DEADLINE, "all are deferred", || deferred() == Some(COUNT as f64));
+    lapse.move_to(&began.plus(20 * 60_000).to_string());
+    let approved = wait_output(&mut worker, &lapse.scene, "approved", 2 * COUNT);
+    for number in 0..COUNT {
+        let name = number.to_string();
+        of(&approved, &name, 0);
+        of(&approved, &name, 1);
+    }
+    // Those of a minute are due at once: four seconds of the rate.
+    let waited = lapse.scene.output("waiting-email");
+    let waited = waited.iter().filter(|record| header(record, "weir-why").as_deref() == Some("retry")).count();
+    assert!(waited >= COUNT / 4, "{waited} retries of {COUNT} waited for a permit");
+    assert!(lapse.scene.output("suppressed").is_empty() && lapse.scene.output("dead").is_empty());
+    assert!(lapse.scene.output("undelivered").is_empty(), "none is given up");
+    assert_eq!(metric(&worker, "weir_retried_total", "route=\"email\""), Some(COUNT as f64));
 }

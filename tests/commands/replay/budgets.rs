@@ -84,11 +84,23 @@ fn two_policies_are_compared_by_budget() {
 }
 
 #[test]
+fn earlier_approvals_have_used_the_budget() {
+    let folder =
+        Folder::with(&unlimited(&budget("b", "limit = 20\nper = \"week\"")), minutes(60, &json!({})).split_off(30));
+    let before =
+        minutes(15, &json!({})).into_iter().map(|intent| json!({"at": intent["created_at"], "intent": intent}));
+    folder.write_lines("approved", before);
+    let report = folder.replay(&["--approved", "approved"]);
+    assert_eq!(report["source"]["history_sends"], 15, "{report:#}");
+    assert_eq!(rows(&report), [("b", (25, Some("2026-11-16T00:35:00.000Z")))].into());
+}
+
+#[test]
 fn intents_that_caps_and_gates_deny_take_nothing_and_bypasses_do() {
     let policy = format!(
         "[default]\ncaps = [{{ name = \"once\", limit = 1, window = \"24h\" }}]\n\
          [[bypass]]\ncategory = \"receipt\"\ncounts = false\n[[stop]]\ncategory = \"stopped\"\n{}",
-        budget("b", "limit = 4\ntotal = true")
+        budget("b", "limit = 5\ntotal = true")
     );
     let at = |minute: i64, user: u64, more: Value| {
         let mut more = more;
@@ -106,11 +118,13 @@ fn intents_that_caps_and_gates_deny_take_nothing_and_bypasses_do() {
         at(5, 1, json!({"category": "receipt"})),
         at(6, 4, json!({"cost": 1})),
         at(7, 5, plain()),
-        at(8, 6, plain()),
-        at(9, 7, json!({"cost": 2})),
+        // There is one left for it.
+        at(8, 6, json!({"cost": 2})),
+        at(9, 7, plain()),
+        at(10, 8, plain()),
     ];
     let report = Folder::with(&policy, intents).replay(&[]);
-    assert_eq!(totals(&report, 0), [4, 6, 0, 0], "{report:#}");
+    assert_eq!(totals(&report, 0), [5, 6, 0, 0], "{report:#}");
     assert_eq!(rows(&report), [("b", (2, Some("2026-11-16T00:08:00.000Z")))].into());
 }
 

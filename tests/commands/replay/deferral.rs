@@ -49,6 +49,18 @@ fn intents_of_the_night_are_approved_in_the_morning_of_their_users() {
 }
 
 #[test]
+fn a_spread_moves_users_behind_the_end_of_the_quiet_hours() {
+    let intents = (0..200).map(|user| intent(&format!("i{user}"), HOUR_MS, json!({"user_id": user})));
+    let end = intent("last", 10 * HOUR_MS, json!({"user_id": 999}));
+    let folder = Folder::with(&format!("{CAPS}{QUIET}spread = \"90m\"\n"), intents.chain([end]));
+    let report = folder.replay(&[]);
+    assert_eq!(totals(&report, 0), [201, 0, 200, 0]);
+    let approved = approved(&report);
+    assert_eq!(approved.iter().map(|(hour, _)| &hour[11..]).collect::<Vec<_>>(), ["08:00", "09:00", "10:00"]);
+    assert!(approved[0].1 > approved[1].1 && approved[1].1 > 20, "{approved:?}");
+}
+
+#[test]
 fn a_cap_defers_until_it_has_room_in_order_with_the_intents_that_follow() {
     let policy = "[default]\ncaps = [{ name = \"c\", limit = 1, window = \"2h\", action = \"defer\" }]\n";
     // The second one is due at 02:00, the third finds it there at 03:00, and is due at 04:00.

@@ -95,6 +95,22 @@ fn a_budget_that_denies_makes_nobody_active_and_two_policies_are_side_by_side() 
 }
 
 #[test]
+fn approvals_before_the_first_intent_count_while_they_are_in_the_window() {
+    let past = |user: i64, at_ms: i64| intent(&format!("p{user}"), at_ms, json!({"user_id": user, "channel": "push"}));
+    // 1,000 in the window, and 1,000 that left it.
+    let approved = (0..1_000)
+        .map(|user| past(user, -29 * MINUTE_MS))
+        .chain((5_000..6_000).map(|user| past(user, -90 * MINUTE_MS)));
+    let folder = Folder::with(&pressure(1_000, "action = \"suppress\""), blast());
+    folder.write_lines("approved", approved);
+    let report = folder.replay(&["--approved", "approved"]);
+    // The first 1,000 users pass, twice.
+    let [approved, suppressed, ..] = totals(&report, 0);
+    is_near(&json!(approved), 2_000);
+    is_near(&json!(suppressed), 5_000);
+}
+
+#[test]
 fn a_place_that_a_user_takes_in_vain_goes_to_another_one_in_the_same_minute() {
     let capped = UNLIMITED.replace("\"unlimited\"", "[{ name = \"once\", limit = 1, window = \"24h\" }]");
     let policy = pressure(1_000, "action = \"suppress\"").replace(UNLIMITED, &capped);

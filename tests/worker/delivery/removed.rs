@@ -10,7 +10,7 @@ use weir_kafka::waiting_topics;
 use super::{all_approved, committed, looking, mails, outputs, paced, routed, wait_decided, wait_looked, waits};
 use crate::support::{
     DEADLINE, Scene, ends,
-    http::{wait_degraded, wait_whole},
+    http::{wait_degraded, wait_ready, wait_whole},
     outcome::cases,
     said, unlimited,
 };
@@ -112,6 +112,22 @@ fn where_intents_wait_in_topics_that_no_setting_names_no_worker_starts_until_the
     }
     scene.set(WAITING, scene.topic("waiting"));
     let _worker = scene.worker("only");
+    wait_all_approved(&scene, "blast");
+}
+
+#[test]
+#[ignore = "takes a minute: cargo xtask ci --extent everything"]
+fn intents_that_wait_for_a_route_that_an_instance_has_never_seen_are_decided_by_it() {
+    let scene = routed("removed-unseen", (4, 32), "");
+    let blind = scene.worker_with("blind", &[("WEIR__POLICY__REFRESH", "1h")]);
+    wait_ready(&blind);
+    let mut sees = scene.ready("sees");
+    scene.change_policy(&sees, "2", &unlimited(2, &paced(1)));
+    wait_looked(&sees);
+    scene.publish(mails("blast", MAILS));
+    wait_until(DEADLINE, "some wait", || waits(&sees) > 50);
+    sees.kill();
+    wait_until(2 * DEADLINE, "all are approved", || scene.count("approved") >= MAILS);
     wait_all_approved(&scene, "blast");
 }
 

@@ -201,6 +201,23 @@ mod tests {
     }
 
     #[test]
+    fn pages_walk_through_all_members_in_order_whatever_their_kind() {
+        let numbers: Vec<u64> = (0..1000).map(|n| n * 7).chain([u32::MAX.into()]).collect();
+        for kind in UserIdKind::ALL {
+            let members = Members::of(kind, numbers.iter().copied());
+            let (mut after, mut seen) = (None, Vec::new());
+            while seen.is_empty() || after.is_some() {
+                let page = members.page(after, 64);
+                seen.extend(page.members);
+                after = page.next;
+            }
+            assert_eq!(seen, numbers, "{kind}");
+            assert_eq!(members.page(Some(7), 1), Page { members: vec![14], next: Some(14) }, "{kind}");
+            assert_eq!(members.page(Some(u64::MAX), 1), Page { members: Vec::new(), next: None }, "{kind}");
+        }
+    }
+
+    #[test]
     fn members_combine_and_are_counted_as_sets_are_whatever_their_kind() {
         let sets: Vec<BTreeSet<u64>> = vec![
             BTreeSet::new(),

@@ -113,7 +113,10 @@ mod tests {
     #[test]
     fn a_hashed_id_is_the_xxh3_of_all_its_bytes() {
         // XXH3_64bits of the empty input with seed 0, from the algorithm's own sanity tests.
-        assert_eq!(UserIds::new(UserIdKind::Hash64, "").number(""), Some(0x2D06_8005_38D3_94C2));
+        let ids = UserIds::new(UserIdKind::Hash64, "");
+        assert_eq!(ids.number(""), Some(0x2D06_8005_38D3_94C2));
+        // What xxhash gives in Python.
+        assert_eq!(ids.number("user-7"), Some(0xB1DE_7A36_4DEF_053E));
         let prefixed = UserIds::new(UserIdKind::Hash64, "u");
         assert_ne!(prefixed.number("u42"), prefixed.number("42"));
     }

@@ -82,3 +82,17 @@ fn a_replay_of_a_budget_that_cannot_be_asked_is_approved_and_holds_up_no_other()
     let others: Vec<i64> = (0..RECORDS).filter(|offset| *offset == 1 || offset % 3 != 1).collect();
     assert_eq!(approved(&world), others);
 }
+
+#[test]
+fn bypasses_that_do_not_count_go_on_without_the_store_also_where_they_are_looked_up() {
+    let (clock, asked) = (Noon::default(), AtomicUsize::new(0));
+    clock.0.store(STALL_MS, Relaxed);
+    let away = store(|_, _| {
+        asked.fetch_add(1, Relaxed);
+        Err(is_silent())
+    });
+    let (rules, read_before) = (tokens::BYPASS_ALL.to_owned(), Some(RECORDS));
+    let world = done(run_by(clock, away, World { rules, read_before, ..world() }));
+    assert_eq!(approved(&world), Vec::<i64>::new(), "all have expired");
+    assert_eq!(asked.load(Relaxed), (RECORDS as usize).div_ceil(BATCH), "once a batch");
+}

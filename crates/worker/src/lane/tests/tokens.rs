@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_core::{
+    basis::shard::IdHash,
     limit::{
         budget::{
             SpanNow,
@@ -11,7 +12,7 @@ use weir_core::{
         },
         share::TurnNumber,
     },
-    ports::Share,
+    ports::{Share, embedded::EmbeddedStore},
 };
 
 use super::*;
@@ -89,6 +90,30 @@ fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
         scope.spawn(|| pays_once(is_silent, true));
         scope.spawn(|| pays_once(has_lost_its_history, false));
     });
+}
+
+#[test]
+fn the_last_intents_of_a_budget_are_not_denied_for_want_of_tokens_that_their_batch_has_kept() {
+    let ledger = ledger();
+    let enough_for_all = budget("").replace(&ENOUGH.to_string(), &RECORDS.to_string());
+    // They do not expire; where they may, the sink leaves it to the test what is approved.
+    let expires_at = Some("2026-11-22T12:00:00Z");
+    let world = World { rules: enough_for_all, tokens: Some(ledger.clone()), expires_at, ..World::default() };
+    // The store does not answer when it is asked for the last intent for the first time.
+    let (mut was_silent, recorded) = (false, EmbeddedStore::new(86_400_000_i64));
+    let last = IdHash::of(&format!("i-{}", RECORDS - 1));
+    let silent_at_the_end = store(|batch, answers| {
+        let is_last = batch.requests.iter().any(|request| request.id == last);
+        if is_last && !std::mem::replace(&mut was_silent, true) {
+            return Err(is_silent());
+        }
+        recorded.admit_each(batch, &vec![batch.now; batch.requests.len()], answers);
+        Ok(())
+    });
+    let world = done(run_with(silent_at_the_end, world));
+    let committed = world.ledger.read().unwrap();
+    let approved = committed.outputs.values().filter(|(to, _)| *to == Destination::APPROVED).count();
+    assert_eq!((approved, used(ledger)), (RECORDS as usize, RECORDS.unsigned_abs()));
 }
 
 #[test]

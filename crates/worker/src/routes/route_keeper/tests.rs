@@ -171,6 +171,22 @@ async fn until_a_lane_has_found_intents_for_a_while_what_waits_denies_no_intent(
 }
 
 #[tokio::test]
+async fn what_a_keeper_knew_denies_no_intent_once_it_has_ended() {
+    let (scene, stop) = (Scene::new(email("rate = 300")), CancellationToken::new());
+    scene.clock.advance(Duration::from_secs(11));
+    scene.state.looked(true, Duration::from_secs(1));
+    let mut keeper = scene.by(|_, _| Ok(NOTHING));
+    for seconds in [10, 11] {
+        scene.look.store(Some(look(seconds)));
+        keeper.round().await;
+    }
+    assert_eq!(scene.known().best_per_s, Some(300.0));
+    stop.cancel();
+    keeper.run(stop).await;
+    assert_eq!((scene.known().best_per_s, scene.state.finds_since()), (None, None));
+}
+
+#[tokio::test]
 async fn a_route_takes_at_most_two_turns_a_second_however_fast_the_store_answers() {
     for answers_in_ms in [0, 1, 300, 900] {
         let (scene, stop, mut turns) = (Scene::new(email("")), CancellationToken::new(), 0);

@@ -183,6 +183,27 @@ fn of_more_users_than_an_entry_holds_each_new_one_counts_once() {
 }
 
 #[test]
+fn whoever_is_started_anew_reads_all_in_parts_with_its_own_users_and_gets_no_places_before() {
+    let (mut book, most) = (Book::default(), USERS_AN_ENTRY as u64);
+    for _ in 0..20 {
+        take_turn(&mut book, "a", &request(&None, &[told(1, 0, 0..2 * most + 1)]), at(0));
+    }
+    // 60 entries: 16 are read at once, and 48 of them are more than 1 MiB.
+    let first = take_turn(&mut book, "a", &request(&None, &[told(1, 0, 0..1)]), at(1));
+    assert_eq!((first.active.len(), first.more), (48, true));
+    let rest = take_turn(&mut book, "a", &request(&first.cursor, &[]), at(2));
+    assert_eq!((rest.active.len(), rest.more), (13, false), "with what it told meanwhile");
+    assert!(take_turn(&mut book, "a", &request(&rest.cursor, &[]), at(3)).active.is_empty());
+
+    let asked = SyncRequest { room: Some(9), wanted: 9, ..request(&None, &[]) };
+    assert_eq!(take_turn(&mut book, "b", &asked, at(3)).held, 0, "it was no member");
+    let reply = take_turn(&mut book, "b", &asked, at(3));
+    assert_eq!((reply.held, reply.more), (0, true), "it has not read all");
+    let last = take_turn(&mut book, "b", &SyncRequest { cursor: reply.cursor, ..asked }, at(3));
+    assert_eq!((last.held, last.more), (9, false));
+}
+
+#[test]
 fn a_lost_entry_is_noticed_while_it_is_in_the_window() {
     let (mut book, new) = (Book::default(), Cursor::None);
     let old = take_turn(&mut book, "a", &request(&new, &[told(1, 1, 0..1)]), at(0)).cursor;
