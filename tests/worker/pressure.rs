@@ -203,3 +203,39 @@ fn while_redis_is_away_active_users_pass_and_it_is_reported() {
     scene.wait_until_drained();
     assert_eq!(of_wave(&scene.decisions(), "again").0.len(), 200);
 }
+
+/// A policy that lets in this many users per minute, and defers the others.
+fn deferring(most: usize) -> String {
+    policy(most, "window = \"1m\"\naction = \"defer\"\n[defer]\nmax = \"2h\"\n")
+}
+
+/// Fails unless all users were approved, in three windows or more, none with more than may be active. A user is active in the minute
+/// of the approval alone.
+fn came_in_window_by_window(scene: &Scene, users: usize, most: usize) {
+    let mut by_minute: BTreeMap<i64, usize> = BTreeMap::new();
+    let decisions = scene.decisions();
+    assert_eq!(decisions.values().filter(|decision| decision.approved()).count(), users);
+    decisions.values().for_each(|decision| *by_minute.entry(decision.at_ms / 60_000).or_default() += 1);
+    assert!(by_minute.values().all(|count| *count <= most * 102 / 100), "{by_minute:?}");
+    assert!(by_minute.len() >= 3, "{by_minute:?}");
+}
+
+#[test]
+#[ignore = "takes 4 to 7 minutes: cargo xtask ci --extent everything"]
+fn deferred_users_come_in_window_by_window() {
+    const MOST: usize = 1_000;
+    const USERS: usize = 2_200;
+    let mut scene = Scene::new("pressure-defer", 2, &deferring(MOST));
+    scene.defer(1);
+    let workers = workers(&scene, ["a", "b"]);
+    scene.publish_wave("all", 0..USERS, &push());
+    let mut outputs = scene.kafka.reader(&scene.topic("approved")).unwrap();
+    let (mut approved, mut most_active) = (0, 0.0_f64);
+    wait_until(5 * DEADLINE, "all have come in", || {
+        most_active = workers.iter().map(active).fold(most_active, f64::max);
+        approved += outputs.read_to_end().unwrap().len();
+        approved == USERS
+    });
+    assert!(most_active <= MOST as f64 * 1.02, "{most_active} were active at once");
+    came_in_window_by_window(&scene, USERS, MOST);
+}

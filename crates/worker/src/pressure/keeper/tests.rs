@@ -143,6 +143,29 @@ async fn whoever_is_overtaken_gives_up_its_places_at_once_and_asks_again_with_th
 }
 
 #[tokio::test]
+async fn a_place_that_comes_back_once_others_may_have_had_it_lapses() {
+    for is_overtaken in [true, false] {
+        let mut world = World::loaded(1_000).await;
+        world.turn().await;
+        let (state, until) = (world.state(), world.state().places.until());
+        assert!(state.take_place(world.clock.passed()));
+        if is_overtaken {
+            world.log.next(Does::IsAhead);
+        } else {
+            // It stands still.
+            world.clock.advance(MEMBER_FOR);
+        }
+        // The second one tells what it holds then.
+        for _ in 0..2 {
+            world.turn().await;
+        }
+        let left = state.places.left();
+        state.places.put_back(1, until);
+        assert_eq!((state.places.left(), state.places.held()), (left, left), "overtaken: {is_overtaken}");
+    }
+}
+
+#[tokio::test]
 async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_users_are_told_by_the_next_one() {
     let mut world = World::loaded(1_000).await;
     world.note(0..10);
