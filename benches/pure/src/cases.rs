@@ -23,9 +23,10 @@ use weir_core::{
     },
     segment::{LookupScratch, UserSegment},
 };
+use weir_oracle::timer_wheel::TimerWheel;
 
 use crate::{
-    timers::{ROUNDS, Rounds},
+    timers::{Heap, OrderedMap, ROUNDS, Rounds, Timers},
     workload::{
         BATCH, Batch, Denied, Payload, Sent, Shape, answers, decider, decider_with_pressure, now, three_budgets,
     },
@@ -77,9 +78,15 @@ pub fn cases() -> Vec<(&'static str, Setup)> {
                 black_box(known.note(user, now, now));
             })
         }),
-        ("timers/wheel-1000", || timers(1_000)),
-        ("timers/wheel-10000", || timers(10_000)),
-        ("timers/wheel-100000", || timers(100_000)),
+        ("timers/wheel-1000", || timers::<TimerWheel<u32>>(1_000)),
+        ("timers/wheel-10000", || timers::<TimerWheel<u32>>(10_000)),
+        ("timers/wheel-100000", || timers::<TimerWheel<u32>>(100_000)),
+        ("timers/map-1000", || timers::<OrderedMap>(1_000)),
+        ("timers/map-10000", || timers::<OrderedMap>(10_000)),
+        ("timers/map-100000", || timers::<OrderedMap>(100_000)),
+        ("timers/heap-1000", || timers::<Heap>(1_000)),
+        ("timers/heap-10000", || timers::<Heap>(10_000)),
+        ("timers/heap-100000", || timers::<Heap>(100_000)),
         ("whole", || whole(decider(Vec::new()))),
         ("whole-3-budgets", || whole(decider(three_budgets()))),
         ("whole-pressure", || whole(decider_with_pressure())),
@@ -91,8 +98,8 @@ fn case(operations: usize, run: impl FnMut() + 'static) -> Case {
 }
 
 /// Timeouts of admissions with so many outstanding.
-fn timers(outstanding: usize) -> Case {
-    let mut rounds = Rounds::new(outstanding);
+fn timers<T: Timers + 'static>(outstanding: usize) -> Case {
+    let mut rounds = Rounds::<T>::new(outstanding);
     case(ROUNDS, move || {
         black_box(rounds.run());
     })

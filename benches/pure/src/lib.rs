@@ -6,7 +6,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a case that cannot be set up should say so and end")]
 
 mod cases;
-mod timers;
+pub mod timers;
 mod workload;
 
 pub use cases::{Case, cases};

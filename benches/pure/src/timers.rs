@@ -1,7 +1,12 @@
-//! Timeouts of admissions in the timer wheel.
+//! Timeouts of admissions: the timer wheel beside an ordered map and a binary heap.
 //!
 //! A round is what an admission costs: it begins, another one ends before its time (19 of 20 do), and a tick passes. About as many stay
-//! outstanding.
+//! outstanding. A heap cannot remove an element from its middle: an ended one stays in it, and is passed over once its time comes.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, HashSet},
+};
 
 use weir_oracle::timer_wheel::{TimerKey, TimerWheel};
 
@@ -10,20 +15,122 @@ pub const ROUNDS: usize = 10_000;
 /// Timeouts are up to so many rounds for each that is outstanding: most have ended by then.
 const TIMEOUT: usize = 10;
 
-/// A wheel with about so many outstanding, round after round.
-pub struct Rounds {
-    wheel: TimerWheel<u32>,
-    open: Vec<TimerKey>,
+/// What each is asked to do.
+pub trait Timers {
+    type Key;
+    fn new(outstanding: usize) -> Self;
+    fn insert(&mut self, deadline: u64, value: u32) -> Self::Key;
+    fn cancel(&mut self, key: Self::Key);
+    /// Time passes; how many expired.
+    fn advance(&mut self, to: u64) -> usize;
+}
+
+impl Timers for TimerWheel<u32> {
+    type Key = TimerKey;
+
+    fn new(outstanding: usize) -> Self {
+        Self::new(0, 2 * outstanding)
+    }
+
+    fn insert(&mut self, deadline: u64, value: u32) -> TimerKey {
+        self.insert(deadline, value).expect("there is room for twice as many")
+    }
+
+    fn cancel(&mut self, key: TimerKey) {
+        self.cancel(key);
+    }
+
+    fn advance(&mut self, to: u64) -> usize {
+        let mut expired = 0;
+        self.advance(to, |_, _| expired += 1);
+        expired
+    }
+}
+
+/// Values in the order of their deadlines; the number tells those of one deadline apart.
+#[derive(Debug, Default)]
+pub struct OrderedMap {
+    entries: BTreeMap<(u64, u64), u32>,
+    next: u64,
+}
+
+impl Timers for OrderedMap {
+    type Key = (u64, u64);
+
+    fn new(_: usize) -> Self {
+        Self::default()
+    }
+
+    fn insert(&mut self, deadline: u64, value: u32) -> (u64, u64) {
+        self.next += 1;
+        self.entries.insert((deadline, self.next), value);
+        (deadline, self.next)
+    }
+
+    fn cancel(&mut self, key: (u64, u64)) {
+        self.entries.remove(&key);
+    }
+
+    fn advance(&mut self, to: u64) -> usize {
+        let mut expired = 0;
+        while let Some(first) = self.entries.first_entry().filter(|first| first.key().0 <= to) {
+            first.remove();
+            expired += 1;
+        }
+        expired
+    }
+}
+
+/// A heap of deadlines, and which of its values have not ended.
+#[derive(Debug, Default)]
+pub struct Heap {
+    entries: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    open: HashSet<u64>,
+    next: u64,
+}
+
+impl Timers for Heap {
+    type Key = u64;
+
+    fn new(_: usize) -> Self {
+        Self::default()
+    }
+
+    fn insert(&mut self, deadline: u64, value: u32) -> u64 {
+        self.next += 1;
+        self.entries.push(Reverse((deadline, self.next, value)));
+        self.open.insert(self.next);
+        self.next
+    }
+
+    fn cancel(&mut self, key: u64) {
+        self.open.remove(&key);
+    }
+
+    fn advance(&mut self, to: u64) -> usize {
+        let mut expired = 0;
+        while self.entries.peek().is_some_and(|Reverse((deadline, ..))| *deadline <= to) {
+            let Some(Reverse((_, key, _))) = self.entries.pop() else { break };
+            expired += usize::from(self.open.remove(&key));
+        }
+        expired
+    }
+}
+
+/// Timers with about so many outstanding, round after round.
+pub struct Rounds<T: Timers> {
+    timers: T,
+    open: Vec<T::Key>,
     rng: fastrand::Rng,
     now: u64,
 }
 
-impl Rounds {
+impl<T: Timers> Rounds<T> {
     /// So many have begun, and what began first has ended or expired.
     pub fn new(outstanding: usize) -> Self {
-        let wheel = TimerWheel::new(0, 2 * outstanding);
+        let timers = T::new(outstanding);
         let (open, rng) = (Vec::with_capacity(outstanding), fastrand::Rng::with_seed(7));
-        let mut rounds = Self { wheel, open, rng, now: 0 };
+        let mut rounds = Self { timers, open, rng, now: 0 };
         for _ in 0..outstanding {
             let key = rounds.begin(outstanding);
             rounds.open.push(key);
@@ -39,9 +146,9 @@ impl Rounds {
         (0..ROUNDS).map(|_| self.round()).sum()
     }
 
-    fn begin(&mut self, outstanding: usize) -> TimerKey {
+    fn begin(&mut self, outstanding: usize) -> T::Key {
         let deadline = self.now + 1 + self.rng.u64(..(TIMEOUT * outstanding) as u64);
-        self.wheel.insert(deadline, 0).expect("there is room for twice as many")
+        self.timers.insert(deadline, 0)
     }
 
     fn round(&mut self) -> usize {
@@ -49,11 +156,9 @@ impl Rounds {
         let place = self.rng.usize(..self.open.len());
         let ends = std::mem::replace(&mut self.open[place], key);
         if self.rng.u8(..20) > 0 {
-            self.wheel.cancel(ends);
+            self.timers.cancel(ends);
         }
         self.now += 1;
-        let mut expired = 0;
-        self.wheel.advance(self.now, |_, _| expired += 1);
-        expired
+        self.timers.advance(self.now)
     }
 }
