@@ -206,7 +206,7 @@ fn while_redis_is_away_active_users_pass_and_it_is_reported() {
 
 /// A policy that lets in this many users per minute, and defers the others.
 fn deferring(most: usize) -> String {
-    policy(most, "window = \"1m\"\naction = \"defer\"\n[defer]\nmax = \"2h\"\n")
+    policy(most).replace("1h", "1m") + "action = \"defer\"\n[defer]\nmax = \"2h\"\n"
 }
 
 /// Fails unless all users were approved, in three windows or more, none with more than may be active. A user is active in the minute

@@ -3,7 +3,7 @@
 use std::{future::Future, io, pin::Pin, sync::Arc};
 
 use futures_util::stream::{self, StreamExt as _};
-use http_body_util::{BodyExt as _, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Frame, Incoming},
@@ -207,7 +207,7 @@ fn not_modified(headers: &HeaderMap) -> Response<Body> {
 /// client has to give up.
 async fn halved(response: Response<Body>, fault: Fault) -> Answer {
     let (head, body) = response.into_parts();
-    let whole = body.collect().await.map_err(HttpError::new)?.to_bytes();
+    let whole = BodyExt::collect(body).await.map_err(HttpError::new)?.to_bytes();
     let mut parts = vec![Ok(Frame::data(whole.slice(..whole.len() / 2)))];
     if fault == Fault::CutBody {
         let cut = io::Error::new(io::ErrorKind::ConnectionReset, "cut by the fault layer");
