@@ -23,7 +23,7 @@ use weir_core::{
         budget::{
             BudgetId, SpanNow,
             lease::BudgetUse,
-            ledger::{Account, GiveBack, LooksAtBudgets as _, TakeAnswer, TakeTurn},
+            ledger::{Account, GiveBack, TakeAnswer, TakeTurn},
         },
         share::TurnNumber,
     },
