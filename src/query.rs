@@ -4,7 +4,7 @@
 mod funds;
 mod record;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod view;
 
 use std::{sync::Arc, time::Duration};

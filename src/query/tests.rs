@@ -28,16 +28,16 @@ use super::*;
 
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
 const TRIES: u64 = 20;
-const INTENT: &[u8] = br#"{"id":"i","user_id":"u"}"#;
+pub(crate) const INTENT: &[u8] = br#"{"id":"i","user_id":"u"}"#;
 /// The same, late.
 const EXPIRED: &[u8] = br#"{"id":"i","user_id":"u","expires_at":1}"#;
 
 /// A budget of this limit, and what else it has.
-fn budget(limit: u64, more: &str) -> String {
+pub(crate) fn budget(limit: u64, more: &str) -> String {
     format!("[[budgets]]\nname = \"all\"\nlimit = {limit}\ntotal = true\nbest_effort = true\n{more}")
 }
 
-enum TestStore {
+pub(crate) enum TestStore {
     /// It answers nothing.
     Silent(fn() -> StoreError),
     /// It has approved `i` at some time, and allows everything else.
@@ -82,13 +82,13 @@ impl Store for TestStore {
 
 /// The ledger of budgets, which may be away.
 #[derive(Clone)]
-struct Tokens {
+pub(crate) struct Tokens {
     ledger: EmbeddedLedger,
     are_away: bool,
 }
 
 impl Tokens {
-    fn new(are_away: bool) -> Self {
+    pub(crate) fn new(are_away: bool) -> Self {
         Self { ledger: EmbeddedLedger::new("only", || SystemClock.now()), are_away }
     }
 }
@@ -103,7 +103,7 @@ impl Share<BudgetTokens> for Tokens {
 }
 
 /// Decisions over HTTP by this policy, and the task that holds the tokens.
-fn service(
+pub(crate) fn service(
     more: &str,
     store: TestStore,
     tokens: &Tokens,
@@ -121,7 +121,7 @@ fn service(
 }
 
 /// What is used of the budget once all tokens that are left have gone back.
-async fn used(budgets: Budgets, policy: &Policy, mut tokens: Tokens) -> u64 {
+pub(crate) async fn used(budgets: Budgets, policy: &Policy, mut tokens: Tokens) -> u64 {
     budgets.close().await;
     let budget = &policy.budgets[0];
     let id = budget.id_for(&ClassNames { channel: None, category: None, campaign: None }).unwrap();

@@ -163,15 +163,63 @@ impl WorkerLimits {
         Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, ended })
     }
 
-    /// Gives back what is left, and once the last requests are answered, which make users active, tells other instances who became active
-    /// here last.
+    /// Once the last requests are answered, which take of limits and make users active: gives back what is left, and tells other instances who
+    /// became active here last.
     pub(super) async fn close(self, requests: impl Future<Output = ()>) {
-        let Self { budgets, ends, mut ended, .. } = self;
-        let others = async {
-            requests.await;
-            ends.cancel();
-            ended.recv().await;
+        let Self { budgets, ends, ended, .. } = self;
+        close(&budgets, &ends, ended, requests).await;
+    }
+}
+
+async fn close(
+    budgets: &Budgets,
+    ends: &CancellationToken,
+    mut ended: mpsc::Receiver<()>,
+    requests: impl Future<Output = ()>,
+) {
+    requests.await;
+    ends.cancel();
+    tokio::join!(budgets.close(), ended.recv());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, task::Poll, time::Duration};
+
+    use tokio::time::{sleep, timeout};
+    use weir_core::basis::time::Time;
+
+    use super::*;
+    use crate::query::tests::{INTENT, TestStore, Tokens, budget, service, used};
+
+    /// Long enough for a task to end that does not wait for requests.
+    const A_WHILE: Duration = Duration::from_millis(50);
+
+    #[tokio::test]
+    async fn tokens_that_the_last_requests_give_back_go_to_the_ledger() {
+        let tokens = Tokens::new(false);
+        let (mut query, budgets, policy) = service(&budget(1_000_000, ""), TestStore::Knows(Time::default()), &tokens);
+        // The first one brings tokens for many.
+        let other = br#"{"id":"other","user_id":"u"}"#;
+        assert_eq!(query.decide(&other[..]).await.unwrap().verdict, "approved");
+        let mut deciding = Box::pin(query.decide(INTENT));
+        let waits = poll_fn(|context| Poll::Ready(deciding.as_mut().poll(context).is_pending())).await;
+        assert!(waits, "the task that holds the tokens has not run since");
+        // Messages are taken in their order: it has its token by then.
+        assert_eq!(budgets.states().await.len(), 1);
+        let gone = async {
+            while !budgets.states().await.is_empty() {
+                sleep(Duration::from_millis(1)).await;
+            }
         };
-        tokio::join!(budgets.close(), others);
+        let answered = async {
+            let _ = timeout(A_WHILE, gone).await;
+            // It was approved before: its token is not needed.
+            assert_eq!(deciding.await.unwrap().verdict, "approved");
+        };
+        let (running, ended) = mpsc::channel(1);
+        drop(running);
+        close(&budgets, &CancellationToken::new(), ended, answered).await;
+        assert_eq!(used(budgets, &policy, tokens).await, 1);
     }
 }
