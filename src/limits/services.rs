@@ -33,9 +33,10 @@ impl ShownLimits for ServiceDesk {
 
 impl From<AdmissionsView> for ServiceShare {
     fn from(view: AdmissionsView) -> Self {
-        let AdmissionsView { service, total, per_s, concurrency, outstanding, trouble } = view;
+        let AdmissionsView { service, total, members, per_s, concurrency, outstanding, trouble } = view;
         let shared = LimitView {
             held: Some(per_s),
+            members,
             available: trouble.is_none(),
             why: trouble,
             ..LimitView::of_service(&service.to_string(), total.per_s)
@@ -55,10 +56,11 @@ mod tests {
     fn a_share_of_a_service_is_shown_in_the_words_of_all_limits() {
         let total = Total { instances: 2, per_s: 500, concurrency: 200, timeout_ms: 10_000 };
         let (service, trouble) = (ServiceName::new("email").unwrap(), Some("no answer".to_owned()));
-        let view = AdmissionsView { service, total, per_s: 250, concurrency: 100, outstanding: 7, trouble };
+        let members = Some(2);
+        let view = AdmissionsView { service, total, members, per_s: 250, concurrency: 100, outstanding: 7, trouble };
         let expected = json!({
             "kind": "service", "name": "email", "per": "second", "limit": 500, "used": null, "left": null, "held": 250,
-            "leased": null, "members": null, "free_at": null, "why": "no answer", "available": false,
+            "leased": null, "members": 2, "free_at": null, "why": "no answer", "available": false,
             "concurrency": 200, "share_concurrency": 100, "outstanding": 7
         });
         assert_eq!(serde_json::to_value(ServiceShare::from(view)).unwrap(), expected);

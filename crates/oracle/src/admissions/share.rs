@@ -41,6 +41,8 @@ pub struct AdmissionsView {
     pub service: ServiceName,
     /// What is registered, as of the last turn.
     pub total: Total,
+    /// The instances of weir that share it; `None`: no share is in force.
+    pub members: Option<u64>,
     /// The share in force here, per second.
     pub per_s: u64,
     /// The share of concurrency in force here.
@@ -253,8 +255,9 @@ impl Sharing {
     pub(super) fn view(&self, service: &ServiceName, now_ms: u64) -> AdmissionsView {
         let reply = self.reply.as_ref().filter(|_| now_ms < self.lease_ends_ms);
         let (per_s, concurrency) = reply.map_or((0, 0), |reply| (reply.per_s, reply.concurrency));
+        let (members, outstanding) = (reply.map(|reply| reply.members), self.outstanding);
         let (service, total, trouble) = (service.clone(), self.total(), self.trouble.clone());
-        AdmissionsView { service, total, per_s, concurrency, outstanding: self.outstanding, trouble }
+        AdmissionsView { service, total, members, per_s, concurrency, outstanding, trouble }
     }
 
     pub(super) fn total(&self) -> Total {

@@ -81,6 +81,7 @@ fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
     let mut admissions = with_share(100, 100);
     let lease_ms = LEASE_MS as u64;
     admitted(&mut admissions, lease_ms - 1);
+    assert_eq!([lease_ms - 1, lease_ms].map(|now_ms| admissions.look(now_ms)[0].members), [Some(1), None]);
     assert_eq!(denied(&mut admissions, lease_ms), (Denial::NoLease, 1));
     let (_, turn) = due(&mut admissions, lease_ms);
     let held = (turn.rate.held, turn.concurrency.held);
