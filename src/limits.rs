@@ -44,7 +44,6 @@ pub trait ShownLimits: Send + Sync {
 /// Each in the shape of its endpoint; and how many more there are.
 pub type FindingRows<'a> = Pin<Box<dyn Future<Output = (Vec<Value>, usize)> + Send + 'a>>;
 
-/// Rows that are there.
 fn found(views: impl IntoIterator<Item = impl Serialize>) -> FindingRows<'static> {
     let rows: Vec<Value> = views.into_iter().map(row).collect();
     Box::pin(ready((rows, 0)))

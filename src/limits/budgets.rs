@@ -46,7 +46,6 @@ const STATES_EVERY: Duration = Duration::from_secs(1);
 /// The most budgets that are named in one message.
 const MOST_NAMED: usize = 10;
 
-/// What is shown of budgets.
 pub struct BudgetsShown {
     policy: Arc<Refreshed<Policy>>,
     budgets: Budgets,

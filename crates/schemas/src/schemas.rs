@@ -191,7 +191,6 @@ fn split(value: &[u8]) -> Option<(SchemaId, &[u8])> {
     (magic == MAGIC).then_some((SchemaId::from_be_bytes(*id), content))
 }
 
-/// The dead letter of a value without a frame.
 fn without_frame(value: &[u8]) -> DeadLetter {
     let message = match value {
         [MAGIC, ..] => format!("the value has {} bytes, less than the frame of a Schema Registry (5)", value.len()),

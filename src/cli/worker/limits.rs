@@ -68,7 +68,6 @@ pub struct LimitLinks<'l> {
     pub stop: &'l CancellationToken,
 }
 
-/// The limits of a worker.
 pub struct WorkerLimits {
     /// Where the tokens of budgets come from.
     pub budgets: Budgets,

@@ -66,7 +66,6 @@ pub struct Tally {
     pub late_s: SmallCounter<i64>,
     /// Decisions without the user's history, by what the policy said.
     pub unavailable: SmallCounter<&'static str>,
-    /// Denials by cap.
     pub cap_denials: Vec<(CapOfSegment, u64)>,
     /// Tokens of budgets: spent, returned because the intent was not approved, and denied.
     pub budget_tokens: Vec<(Arc<str>, [u64; 3])>,

@@ -53,7 +53,6 @@ pub struct AdmitRequest<'a> {
 }
 
 impl AdmitRequest<'_> {
-    /// The send in numbers.
     pub fn send(&self, (kind, campaign): ClassNumbers) -> Send {
         let Self { id, origin, cost, record, .. } = *self;
         Send { id, origin, kind, campaign, cost, record }

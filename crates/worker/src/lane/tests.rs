@@ -124,7 +124,6 @@ pub(crate) struct World {
     tokens: Option<EmbeddedLedger>,
     /// Whether they do not answer.
     tokens_away: Arc<AtomicBool>,
-    /// The permits of routes.
     permits: Option<Arc<Routes>>,
     /// From which offset read on the policy has other rules, and these.
     edit: Option<(i64, String)>,

@@ -92,7 +92,6 @@ pub(super) struct Ending<'s> {
     pub(super) place: &'s dyn Fn(usize) -> (i32, i64),
 }
 
-/// The limits of one batch.
 #[derive(Default)]
 pub(crate) struct BatchLimits {
     /// In the order in which they are asked; empty where nothing is limited.

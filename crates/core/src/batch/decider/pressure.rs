@@ -36,7 +36,6 @@ pub(super) struct BatchPressure {
     looks: bool,
     /// The users who are to be noted where they are approved, by record: all but those who are noted in this minute already.
     users: Vec<RecordUser>,
-    /// The users who have a place.
     placed: HashSet<ActivityHash, RandomState>,
     back: BackPlaces,
 }

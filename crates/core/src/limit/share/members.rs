@@ -61,7 +61,6 @@ impl<M> MemberRecords<M> {
         self.0.len() as u64
     }
 
-    /// A member takes a turn.
     pub fn renew(&mut self, name: &str, member: Member<M>) {
         self.0.insert(name.into(), member);
     }

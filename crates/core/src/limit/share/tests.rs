@@ -78,7 +78,6 @@ impl<M: Ord + Clone, T: Clone, R, O> Network<M, T, R, O> {
         self.begin(ms, member, Happens::Own(own));
     }
 
-    /// A member makes a turn.
     pub fn send(&mut self, member: M, turn: T) {
         let Ways { late_turns, late_ms, patience_ms, .. } = self.ways;
         self.calls += 1;

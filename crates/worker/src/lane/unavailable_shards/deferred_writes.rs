@@ -113,7 +113,6 @@ impl DeferredWrites {
         self.in_flight.append(&mut self.decided);
     }
 
-    /// It is committed.
     pub(in crate::lane) fn committed(&mut self, metrics: &dyn Observer) {
         for promise in std::mem::take(&mut self.in_flight) {
             self.defer(promise, metrics);
