@@ -104,7 +104,7 @@ impl Share<SharedPlaces> for SimActivityLog {
 const READ_WITHIN: Duration = Duration::from_secs(10);
 /// Within so long of an approval its process tells the log of it, whatever fails.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
-/// A process that stood still for so long is no member any more, and may use places that others have.
+/// A process that stood still for so long is no member any more. It gives its places up, but for those of the batches that it was deciding.
 const MEMBER_FOR: Duration = Duration::from_secs(8);
 /// A clock that is off by no more has to agree with others on the window.
 const MOST_OFF_MS: i64 = 100;
