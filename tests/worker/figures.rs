@@ -18,27 +18,35 @@ fn sum(worker: &Worker, name: &str) -> f64 {
     metric(worker, name, "").unwrap()
 }
 
+/// What a record is younger than that was so many seconds old when it was published, however long this machine has taken since.
+fn oldest_s(seconds_ago: u32, published: Instant) -> f64 {
+    // The two clocks may run apart a little.
+    f64::from(seconds_ago) + published.elapsed().as_secs_f64() + 1.0
+}
+
 #[test]
 fn the_time_from_record_to_decision_and_commit_and_the_lag_in_seconds_are_measured() {
     let (mut redis, scene) = Scene::with_redis("figures", 1, POLICY);
     let mut worker = scene.ready("figures");
+    let old = Instant::now();
     publish(&scene, "old", 50, 3600);
     scene.drain(&mut worker);
     wait_until(DEADLINE, "they are counted", || sum(&worker, "weir_record_commit_seconds_count") == 50.0);
     assert_eq!(sum(&worker, "weir_record_decision_seconds_count"), 50.0);
     let (decided, committed) =
         (sum(&worker, "weir_record_decision_seconds_sum"), sum(&worker, "weir_record_commit_seconds_sum"));
-    let most = 50.0 * (3600.0 + DEADLINE.as_secs_f64());
-    assert!(50.0 * 3600.0 <= decided && decided <= committed && committed < most, "{decided} {committed}");
+    let most = 50.0 * oldest_s(3600, old);
+    assert!(50.0 * 3600.0 <= decided && decided <= committed && committed < most, "{decided} {committed}, not {most}");
     let lag = |worker: &Worker| metric(worker, "weir_lag_seconds", "partition=\"0\"");
     assert_eq!(lag(&worker), Some(0.0));
 
     redis.freeze();
+    let stuck = Instant::now();
     publish(&scene, "stuck", 1, 600);
     wait_until(DEADLINE, "the record has waited for ten minutes", || lag(&worker) >= Some(600.0));
     let before = lag(&worker);
     wait_until(DEADLINE, "it grows older", || lag(&worker) > before);
-    assert!(lag(&worker) < Some(600.0 + DEADLINE.as_secs_f64()));
+    assert!(lag(&worker) < Some(oldest_s(600, stuck)));
     redis.thaw();
     scene.drain(&mut worker);
     wait_until(DEADLINE, "nothing waits", || lag(&worker) == Some(0.0));
@@ -76,7 +84,7 @@ fn offsets_without_a_record_are_no_lag_and_are_committed() {
         let open_at = Instant::now();
         wait_until(DEADLINE, "five seconds have passed", || {
             assert_eq!(metric(&worker, "weir_lag_records", ""), Some(0.0), "it cannot be read yet");
-            assert!(metric(&worker, "weir_lag_seconds", "") < Some(3.0));
+            assert_eq!(metric(&worker, "weir_lag_seconds", ""), Some(0.0), "no record waits");
             open_at.elapsed() > Duration::from_secs(5)
         });
         publisher.commit().unwrap();

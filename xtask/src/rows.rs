@@ -126,6 +126,9 @@ fn go_on(plan: &Plan<'_>, running: &mut Vec<Running>) -> Result<Option<(Known, S
         match outcome {
             Ok(()) => {
                 tables::end_step(known.name, "");
+                if known.output.is_none() {
+                    say(&format!("== step {} passed after {} s\n", known.name, known.began.elapsed().as_secs()));
+                }
                 known.show("passed");
             }
             Err(why) => {

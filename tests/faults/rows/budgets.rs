@@ -30,6 +30,8 @@ const RATE_LIMIT: u64 = 300;
 const RATE_WINDOW_MS: i64 = 10_000;
 const PREPAID_LIMIT: u64 = 600;
 const SHARE_LIMIT: u64 = 4_000;
+/// That of `POLICY`.
+const ZONE: &str = "Asia/Singapore";
 /// Intents per second.
 const OFFERED: u32 = 600;
 
@@ -88,13 +90,22 @@ fn judged(mut trial: Trial, times: usize, of_prepaid: RangeInclusive<u64>) -> Re
     ensure!(of_prepaid.contains(&prepaid), "{prepaid} of {limit} in total, {least} at least");
     let mut shares = 0;
     for (name, all) in spent.iter().filter(|(name, _)| name.starts_with("share")) {
-        let share = sum(all);
-        ensure!(share <= SHARE_LIMIT, "{share} of {SHARE_LIMIT}: {name}");
+        // Where a month ends meanwhile, each has its own.
+        for of_month in all.chunk_by(|(at, _), (then, _)| month(*at) == month(*then)) {
+            let share = sum(of_month);
+            ensure!(share <= SHARE_LIMIT, "{share} of {SHARE_LIMIT}: {name}");
+        }
         shares += 1;
     }
     ensure!(shares > 1, "campaigns have budgets of their own: {:?}", spent.keys());
     trial.note(format!("fullest window {rate} of {RATE_LIMIT}; in total {prepaid} of {limit}"));
     trial.finish(times)
+}
+
+/// The year and the month of a time in the zone of the policy.
+fn month(at_ms: i64) -> (i16, i8) {
+    let at = jiff::Timestamp::from_millisecond(at_ms).unwrap().in_tz(ZONE).unwrap();
+    (at.year(), at.month())
 }
 
 fn sum(spent: &[(i64, u64)]) -> u64 {

@@ -67,6 +67,7 @@ fn both_rows_run_and_what_each_step_says_is_whole() {
     assert_eq!(numbers("nicer "), [(numbers("last ")[0] + NICE).min(19)], "{said}");
     for step in ["first", "last"] {
         assert!(in_table(&said, step).ends_with(" s"), "{step}: {said}");
+        assert!(said.contains(&format!("\n== step {step} passed after ")), "{step}: {said}");
     }
     assert!(in_table(&said, "beside").ends_with(", beside first and last"), "{said}");
     assert!(!in_table(&said, "nicer").is_empty() && in_table(&said, "all").ends_with(" s"), "{said}");

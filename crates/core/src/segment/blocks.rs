@@ -57,8 +57,9 @@ impl Blocks {
         self.bitmaps.insert(at, bitmap);
         let blocks = self.keys.last().map_or(0, |last| usize::from(*last) + 1);
         self.places.resize(blocks, 0);
-        for (place, key) in (0_u16..=u16::MAX).zip(&self.keys).skip(at) {
-            self.places[usize::from(*key)] = place;
+        // No two keys are the same, so their places fit. To zip them with a range and skip would pass over each of those before.
+        for (place, key) in self.keys.iter().enumerate().skip(at) {
+            self.places[usize::from(*key)] = place as u16;
         }
     }
 
