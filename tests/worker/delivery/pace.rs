@@ -152,15 +152,16 @@ pub(super) fn lasting(campaign: &'static str, minutes: i64, count: usize) -> imp
 #[test]
 fn before_a_rate_is_known_no_intent_expires_for_the_time_that_it_would_wait() {
     const EACH: usize = 2_000;
-    // It begins with 1 per second: by that, whoever comes when 1,800 wait would do so for longer than it lives.
+    const MINUTES: i64 = 12;
+    // It begins with 2 per second: by that, whoever comes when 1,800 wait would do so for longer than it lives.
     let post = Post::new("never-delivered", "");
     let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(PER_S);
-    post.scene.publish(lasting("blast", 30, EACH));
+    post.scene.publish(lasting("blast", MINUTES, EACH));
     wait_until(DEADLINE, "they wait", || waits(&worker) >= EACH as u64 * 9 / 10);
     // What is delivered of so few is no rate.
     wait_until(DEADLINE, "some are delivered", || delivery.delivered().len() >= 10);
-    post.scene.publish(lasting("blast", 30, 2 * EACH).skip(EACH));
+    post.scene.publish(lasting("blast", MINUTES, 2 * EACH).skip(EACH));
     post.scene.wait_until_drained();
     assert!(waits(&worker) > 0, "the others wait");
     // The rest at once: without a group, a route takes its rate.

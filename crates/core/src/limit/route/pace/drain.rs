@@ -12,6 +12,12 @@ const STEP_S: f64 = 5.0;
 const LONGEST_STEP_S: f64 = 15.0;
 /// A consumer has enough to do where its lag is never below what it takes in this time: a sample is a second old.
 const BUSY_S: f64 = 1.5;
+/// How far back its lag is looked at: one commit is surely in it, and three looks at the least. Of two commits, the first one would
+/// still show how little it had to do before it was given so much.
+const LOOK_BACK_STEPS: f64 = 1.5;
+const LEAST_LOOK_BACK_S: f64 = 3.0;
+/// What is tried first where neither a ceiling nor a rate is known, per second.
+const FIRST_PER_S: f64 = 2.0;
 /// How fast the estimate rises while the consumer has not enough to do, per second, as a share of the ceiling, or of what was seen.
 const RISE: f64 = 0.1;
 /// The estimate rises to so many times what was seen.
@@ -126,9 +132,9 @@ impl Drain {
         measured_from.zip(self.busy_since).is_some_and(|(from, since)| from >= since - looks_back)
     }
 
-    /// What is tried first: a tenth of the ceiling.
+    /// What is tried first: a tenth of the ceiling, if there is one.
     fn first(&self, ceiling: Option<f64>) -> f64 {
-        (ceiling.unwrap_or(0.0) * RISE).max(self.floor(ceiling))
+        ceiling.map_or(FIRST_PER_S, |ceiling| ceiling * RISE).max(self.floor(ceiling))
     }
 
     /// Another sample, so long after the one before.
@@ -136,8 +142,8 @@ impl Drain {
         let undelivered = to_f64(lag.undelivered());
         self.note(now, lag);
         self.lags.push_back((now, undelivered));
-        let looks_back = (2.0 * self.step_s).max(3.0);
-        while self.lags.front().is_some_and(|(at, _)| now - at > looks_back) {
+        let looks_back = (LOOK_BACK_STEPS * self.step_s).max(LEAST_LOOK_BACK_S);
+        while self.lags.front().is_some_and(|(at, _)| now - at >= looks_back) {
             self.lags.pop_front();
         }
         let has_new = lag.end > self.end;

@@ -115,7 +115,7 @@ fn offsets_without_a_record_at_the_end_hold_up_nothing_for_long() {
     // A controller that begins with them.
     let mut world = World { aborted: Some((0.0, 10_000.0, 1)), ..World::new(30, &takes) };
     let seconds = world.run(600);
-    assert!(seconds[..90].iter().any(|second| second.approved > 20.0), "it begins with 1 per second");
+    assert!(seconds[..90].iter().any(|second| second.approved > 20.0), "it begins with 2 per second");
     check(&seconds, 180.0, 30.0, &takes);
 }
 
@@ -309,30 +309,45 @@ fn offsets_that_go_back_are_a_new_beginning() {
     assert!(pace.reserved <= 600 && pace.reserved <= pace.room);
 }
 
+/// The promises, for a consumer that takes another rate from the sixth `ahead` on. `ceiling`: so many times the higher one.
+fn check_a_change(ahead: i64, rate: f64, commit_every_s: f64, ceiling: Option<f64>, factor: f64) {
+    let ahead_s = f64::from(i32::try_from(ahead).unwrap());
+    let change = 6.0 * ahead_s;
+    let takes = |at: f64| if at < change { rate } else { rate * factor };
+    let ceiling = ceiling.map(|times| whole(rate * factor.max(1.0) * times) + 1);
+    let mut world = World { ceiling, commit_every_s, ..World::new(ahead, &takes) };
+    let seconds = world.run(u32::try_from(ahead * 14).unwrap());
+    let until = seconds.iter().position(|second| second.at >= change).unwrap();
+    check(&seconds[..until], 3.0 * ahead_s, ahead_s, &takes);
+    for second in &seconds {
+        let floor = ceiling.map_or(1.0, |ceiling| 0.01 * to_f64(ceiling));
+        assert!(second.pace.drain_per_s >= floor.max(1.0) - 1e-6);
+        assert!(ceiling.is_none_or(|ceiling| second.pace.drain_per_s <= to_f64(ceiling)));
+    }
+    // What stands when it slows down is delivered first.
+    let settled = change + (1.0 / factor).max(1.0) * ahead_s + 30.0;
+    check(&seconds, settled, ahead_s, &|_| rate * factor);
+}
+
+#[test]
+fn a_rate_that_rises_with_each_commit_stops_at_what_delivery_takes() {
+    // What it took from its last commit on was all that it could take, and before that it had little to do.
+    for rate in (250..=5_000).step_by(250) {
+        for commit_every_ms in (4_700..6_000).step_by(20) {
+            check_a_change(20, f64::from(rate), f64::from(commit_every_ms) / 1_000.0, None, 0.5);
+        }
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
     /// Whatever the consumer takes and however it commits.
     #[test]
     fn the_promises_hold(
         ahead in 20_i64..120, rate in 5.0..5_000.0_f64, commit_every_s in 0.1..6.0_f64,
         ceiling in prop::option::of(1.0..4.0_f64), factor in 0.3..3.0_f64,
     ) {
-        let ahead_s = f64::from(i32::try_from(ahead).unwrap());
-        let change = 6.0 * ahead_s;
-        let takes = |at: f64| if at < change { rate } else { rate * factor };
-        let ceiling = ceiling.map(|times| whole(rate * factor.max(1.0) * times) + 1);
-        let mut world = World { ceiling, commit_every_s, ..World::new(ahead, &takes) };
-        let seconds = world.run(u32::try_from(ahead * 14).unwrap());
-        let until = seconds.iter().position(|second| second.at >= change).unwrap();
-        check(&seconds[..until], 3.0 * ahead_s, ahead_s, &takes);
-        for second in &seconds {
-            let floor = ceiling.map_or(1.0, |ceiling| 0.01 * to_f64(ceiling));
-            prop_assert!(second.pace.drain_per_s >= floor.max(1.0) - 1e-6);
-            prop_assert!(ceiling.is_none_or(|ceiling| second.pace.drain_per_s <= to_f64(ceiling)));
-        }
-        // What stands when it slows down is delivered first.
-        let settled = change + (1.0 / factor).max(1.0) * ahead_s + 30.0;
-        check(&seconds, settled, ahead_s, &|_| rate * factor);
+        check_a_change(ahead, rate, commit_every_s, ceiling, factor);
     }
 }
 
