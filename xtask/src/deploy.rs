@@ -75,7 +75,7 @@ const PROMISED: [(&str, &str, &str); 15] = [
         "full",
         "StatefulSet",
         "serviceName: weir-headless | podManagementPolicy: Parallel | priorityClassName: \"messaging\" | \
-         terminationGracePeriodSeconds: 85 | fsGroup: 10001 | runAsGroup: 10001 | runAsNonRoot: true | \
+         terminationGracePeriodSeconds: 115 | fsGroup: 10001 | runAsGroup: 10001 | runAsNonRoot: true | \
          runAsUser: 10001 | initContainers: | image: \"registry.example/weir:1.2.3\" | \
          fieldPath: metadata.name | value: \"east.caps.$(POD_NAME)\" | startupProbe: | failureThreshold: 120 | \
          path: /livez | livenessProbe: | path: /livez | readinessProbe: | path: /readyz | lifecycle: | \
