@@ -59,7 +59,7 @@ const SLOW_KEPT: &str = "100000";
 /// An entry of the slow log: number, time, microseconds, the command, address and name of the client.
 type SlowCall = (i64, i64, f64, Vec<Vec<u8>>, String, String);
 
-/// Makes a server log each call from now on.
+/// Turns the slow log of a server on for every call.
 pub fn note_calls(server: &RedisServer) -> Result<()> {
     server.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"])?;
     server.query::<()>(&["CONFIG", "SET", "slowlog-max-len", SLOW_KEPT])?;

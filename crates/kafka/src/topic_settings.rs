@@ -199,7 +199,7 @@ mod tests {
             (CLEANUP_POLICY, "delete, compact", Some("delete")),
             (CLEANUP_POLICY, "delete", None),
         ] {
-            // What is not known is not a finding.
+            // Settings that brokers did not report are no findings.
             let short = TopicSettings([(setting.to_owned(), value.to_owned())].into()).keeps_too_little(8 * DAY_MS, "");
             let found: Vec<_> = short.iter().map(|short| (short.setting, short.required.as_str())).collect();
             assert_eq!(found, required.map(|required| (setting, required)).into_iter().collect::<Vec<_>>(), "{value}");

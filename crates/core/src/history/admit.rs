@@ -32,7 +32,7 @@ impl CapQuery {
         Self { window, limit: 0, filter: Arc::default(), scope: Scope::Every }
     }
 
-    /// The cap with numbers in place of names. `kinds`: what its filter matches.
+    /// The same cap by numbers. `kinds`: the kinds that its filter matches.
     pub fn counting(&self, kinds: Option<BTreeSet<Kind>>) -> Cap {
         Cap { window: self.window, limit: self.limit, kinds, scope: self.scope }
     }

@@ -145,9 +145,9 @@ where
     }
 
     /// Keeps what a batch keeps until it is judged again; gives its permits. Others go back at once.
-    fn keep(&self, KeptLimits { permits, tokens }: KeptLimits, rounds: &mut Rounds) -> Option<Taken> {
+    fn keep(&self, KeptLimits { units, tokens }: KeptLimits, rounds: &mut Rounds) -> Option<Taken> {
         rounds.tokens = tokens;
-        self.permits_kept(permits)
+        self.permits_kept(units)
     }
 
     /// Asks the store for a batch, and again for the intents that get what limits gave to others in vain. Gives the shards that have to

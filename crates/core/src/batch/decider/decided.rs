@@ -42,7 +42,7 @@ impl<'b, R: Records> AskedBatch<'b, R> {
     #[must_use]
     pub fn give_up(mut self) -> KeptLimits {
         let limits = &mut self.gated.limits;
-        KeptLimits { permits: limits.units(), tokens: limits.give_up(&self.fates) }
+        KeptLimits { units: limits.units(), tokens: limits.give_up(&self.fates) }
     }
 }
 

@@ -16,8 +16,8 @@ use crate::{
 
 /// What a batch that is given up keeps until it is judged again.
 pub struct KeptLimits {
-    /// The permits, and other units, of all records that have some.
-    pub permits: Vec<Taken>,
+    /// Those of all records that have some, such as permits.
+    pub units: Vec<Taken>,
     /// The tokens of what is recorded, or may be.
     pub tokens: KeptTokens,
 }

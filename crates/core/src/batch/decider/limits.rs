@@ -182,7 +182,7 @@ impl BatchLimits {
 
     /// The batch is given up before the store is asked: what it keeps until it is judged again. The rest goes back.
     pub(super) fn keep(&mut self) -> KeptLimits {
-        KeptLimits { permits: self.units(), tokens: std::mem::take(&mut self.kept) }
+        KeptLimits { units: self.units(), tokens: std::mem::take(&mut self.kept) }
     }
 
     /// The batch is not decided: gives back all tokens but those of what is recorded, or may be. Whoever judges it again claims the same

@@ -1,5 +1,5 @@
-//! Limits of which an intent takes one unit, such as the permits of routes: which intents of a batch have one. A unit that came back, because
-//! its intent is not approved, is given to another intent of the same rule.
+//! What a batch does with a limit that gives one unit per intent, such as the permits of routes. If an intent is not approved, another intent
+//! of the same rule gets its unit.
 
 use super::{
     Ground, Settlement, Takes,
@@ -30,7 +30,7 @@ enum Gets {
     Nothing,
 }
 
-/// The units that one batch has of a limit. Those that were taken and not spent go back when it is dropped.
+/// The units that a batch holds of one limit. Dropping it returns the units that are not spent.
 pub(super) struct BatchUnits {
     /// Of each record; `None`: it has no rule.
     slots: Vec<Option<Slot>>,
@@ -65,8 +65,8 @@ struct Wanting {
 }
 
 impl BatchUnits {
-    /// Takes for intents that nothing before denies, and denies those that get none. `rules`: each with what the batch has of it already;
-    /// `rule_of`: that of a record, by its place there, and the pool that its intent may take of.
+    /// Takes units for the intents that nothing has denied yet, and denies those that get none. `rules`: each with the units that the batch
+    /// holds already; `rule_of`: the place of a record's rule among them, and the pool that its intent may use.
     pub(super) fn take<'b, R: Records>(
         rules: Vec<(Taken, impl UnitRule)>,
         intents: &mut Intents<'b, R>,
@@ -82,7 +82,7 @@ impl BatchUnits {
                 if looks {
                     return taken.left(pool, passed).min(most);
                 }
-                // Beside those that the batch has already.
+                // The batch may hold some already.
                 taken.take(pool, most.saturating_sub(taken.units_of(pool)), passed);
                 taken.units_of(pool).min(most)
             });

@@ -1,6 +1,6 @@
 //! Clients of where a limit is kept, each for one call at a time.
 
-/// Those that are free. Where all are in use one more is made: a node that does not answer keeps no other waiting.
+/// The clients that are not in use. If all are, another one is made, so that a node that hangs delays no call to other nodes.
 pub struct Clients<S> {
     connect: Box<dyn Fn() -> S + Send>,
     free: Vec<S>,

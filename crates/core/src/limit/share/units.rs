@@ -1,4 +1,4 @@
-//! Limits of which an intent takes one unit, such as the permits of routes: what a batch has of a rule.
+//! Limits that give one unit per intent, such as the permits of routes, and the units that a batch holds.
 
 use std::{fmt::Debug, mem, ptr, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ pub trait Units: Debug + Send + Sync + 'static {
     fn spend(&self, units: u64);
 }
 
-/// How intents of a rule stand to those that wait for it.
+/// Whether intents wait for a rule, and whether the intents of this batch are among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
     Nobody,
@@ -52,7 +52,7 @@ pub trait UnitRule {
     }
 }
 
-/// Units of a rule that were taken for a batch of intents. Dropping it returns those that are not spent and are this process's still.
+/// The units that a batch has taken of a rule. Dropping it returns those that are not spent, unless their lease has ended.
 #[derive(Debug)]
 pub struct Taken {
     of: Arc<dyn Units>,
@@ -100,7 +100,7 @@ impl Taken {
     /// Takes at most so many more of a pool; gives how many.
     pub fn take(&mut self, pool: Pool, most: u64, passed: Duration) -> u64 {
         let Some(units) = self.of.pools().get(pool as usize).filter(|_| most > 0) else { return 0 };
-        // Those that are granted from now on are this process's for longer.
+        // Read before the take: a grant in between only lasts longer.
         let until = units.until();
         let taken = units.take(most, passed);
         if taken > 0 {
