@@ -10,6 +10,7 @@ use weir::{
     cli::{
         self,
         command_line::{CommandLine, Verb},
+        output::StandardOutput,
     },
     config::{LogFormat, LogSettings},
 };
@@ -41,7 +42,7 @@ fn main() {
 
 // Each verb's future is boxed: nested in one another, the SDK's are too deep for the compiler to lay out.
 async fn act(verb: Verb, log_level: Option<String>) -> anyhow::Result<()> {
-    let mut out = io::stdout();
+    let mut out = StandardOutput(io::stdout());
     // `run` starts its log by its settings.
     if let (Some(level), false) = (&log_level, matches!(verb, Verb::Run(_))) {
         cli::logging::start(&LogSettings { format: LogFormat::Auto, level: level.clone() }, None)?;

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write as _};
 
+use super::output::Unread;
+
 /// Wrong usage or configuration: the user has to correct something. Exit code 2, where everything else that fails is 1.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -15,13 +17,30 @@ const WRONG: u8 = 2;
 #[must_use]
 pub fn report(error: &anyhow::Error) -> u8 {
     // Nobody reads on (`weir segments members ... | head`): that is no error of ours.
-    if error
-        .chain()
-        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
-    {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref());
+    if causes.any(|cause| cause.is::<Unread>()) {
         return DONE;
     }
     // Where stderr is closed, the exit code has to do.
     let _ = writeln!(io::stderr(), "weir: {error:#}");
     if error.is::<UsageError>() { WRONG } else { FAILED }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::output::of_output;
+
+    #[test]
+    fn a_pipe_that_breaks_is_a_failure_unless_it_is_the_output_that_nobody_reads() {
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        // As `weir health` has it where the worker ends meanwhile: an exit code of 0 would say that it is alive.
+        let connection = anyhow::Error::new(broken()).context("http://127.0.0.1:8080/livez: no answer");
+        assert_eq!(report(&connection), FAILED);
+        let output = anyhow::Error::new(of_output(broken())).context("cannot print");
+        assert_eq!(report(&output), DONE);
+        // A full disk, for example.
+        let other = of_output(io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(report(&anyhow::Error::new(other).context("cannot print")), FAILED);
+    }
 }

@@ -22,6 +22,32 @@ pub enum OutputForm {
     Json,
 }
 
+/// Standard output. That nobody reads it any more is no failure, and its error says so: a connection that broke is one, and has an error of
+/// the same kind.
+#[derive(Debug)]
+pub struct StandardOutput(pub io::Stdout);
+
+/// Nobody reads standard output any more.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads the output")]
+pub(super) struct Unread;
+
+impl Write for StandardOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(of_output)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(of_output)
+    }
+}
+
+/// An error of standard output.
+pub(super) fn of_output(error: io::Error) -> io::Error {
+    let kind = error.kind();
+    if kind == io::ErrorKind::BrokenPipe { io::Error::new(kind, Unread) } else { error }
+}
+
 /// Text of somebody's as a terminal may have it: what would move its cursor or end the line is written as an escape.
 pub fn plain(text: &str) -> Cow<'_, str> {
     escaped(text, char::is_control, |letter| letter.escape_default().to_string())

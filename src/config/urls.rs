@@ -4,14 +4,21 @@ use std::net::Ipv6Addr;
 
 use weir_core::basis::document::{
     Node,
-    value::{Parsed, text, texts},
+    value::{Parsed, text_up_to, texts_up_to},
 };
 
-use super::{Secret, layers::Layers, values::text_that};
+use super::{
+    Secret,
+    layers::Layers,
+    values::{MAX_SECRET_BYTES, text_that},
+};
+
+/// The longest list of brokers, in bytes. Three hosts of a managed Kafka have more than 200.
+const MAX_BROKERS_BYTES: usize = 16 * 1024;
 
 /// Brokers. librdkafka reads something else out of a typing error: the port 9092 in `kafka:9092x`, this machine in `:9092`.
 pub(super) fn brokers(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    let text = text(node)?;
+    let text = text_up_to(node, MAX_BROKERS_BYTES)?;
     if text.split(',').all(|broker| is_broker(broker.trim())) {
         return Ok(text.to_owned());
     }
@@ -41,7 +48,7 @@ fn is_broker(broker: &str) -> bool {
 
 /// URLs of one scheme. A URL may have a password in it, so errors name its number.
 pub(super) fn nodes(node: &Node, _: &Layers<'_>) -> Parsed<Vec<Secret>> {
-    let urls = texts(node)?;
+    let urls = texts_up_to(node, MAX_SECRET_BYTES)?;
     let mut schemes = Vec::new();
     for (index, url) in urls.iter().enumerate() {
         if let Some(reason) = refused(url) {

@@ -11,7 +11,7 @@ use std::{
 use weir_core::basis::{
     document::{
         Format, Node, TableEntry, Value,
-        value::{self, Parsed, must_be, text, texts},
+        value::{self, Parsed, must_be, text, text_up_to, texts},
     },
     memory,
 };
@@ -26,8 +26,10 @@ pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the process may take: at least what one lane needs, up to 1 TiB.
 pub(super) const MEMORY_BYTES: RangeInclusive<u64> = memory::BASE_BYTES + memory::LEAST_LANE_BYTES..=1 << 40;
-/// The largest file that a secret is read from, in bytes.
-const MAX_SECRET_BYTES: usize = 64 * 1024;
+/// The longest secret, in bytes: a token that signs in is thousands.
+pub(super) const MAX_SECRET_BYTES: usize = 64 * 1024;
+/// The longest path, in bytes: Linux's. A key of S3 has 1,024 at most.
+const MAX_PATH_BYTES: usize = 4096;
 
 pub(super) fn flag(node: &Node, _: &Layers<'_>) -> Parsed<bool> {
     value::flag(node)
@@ -175,12 +177,13 @@ fn property(name: &str, node: &Node) -> Parsed<Secret> {
 
 /// A path, a relative one from the configuration's folder.
 pub(super) fn path(node: &Node, layers: &Layers<'_>) -> Parsed<PathBuf> {
-    text(node).map(|path| layers.folder.join(path))
+    text_up_to(node, MAX_PATH_BYTES).map(|path| layers.folder.join(path))
 }
 
 /// A file, relative to the configuration's folder, or `s3://bucket/key`.
 pub(super) fn source(node: &Node, layers: &Layers<'_>) -> Parsed<Location> {
-    let location = Location::parse(text(node)?).map_err(|error| format!("is not valid: {error}"))?;
+    let location =
+        Location::parse(text_up_to(node, MAX_PATH_BYTES)?).map_err(|error| format!("is not valid: {error}"))?;
     Ok(location.relative_to(layers.folder))
 }
 
@@ -214,7 +217,8 @@ pub(super) fn filter(node: &Node, _: &Layers<'_>) -> Parsed<String> {
 
 /// A secret. Errors never show it.
 pub(super) fn secret(node: &Node, _: &Layers<'_>) -> Parsed<Secret> {
-    text(node).map(Secret::new).map_err(|_| "must be a string, not empty and without control characters".into())
+    let secret = text_up_to(node, MAX_SECRET_BYTES).map(Secret::new);
+    secret.map_err(|_| "must be a string, not empty, of at most 64 KiB and without control characters".into())
 }
 
 pub(super) fn secret_file(node: &Node, layers: &Layers<'_>) -> Parsed<PathBuf> {

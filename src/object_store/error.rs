@@ -23,6 +23,11 @@ pub enum ObjectProblem {
     #[error("no region is known; set s3.region or AWS_REGION")]
     NoRegion,
     #[error(
+        "the address of the store, {0:?}, is no URL that begins with http:// or https:// and has no `?` or `#`; correct s3.endpoint \
+         (--s3-endpoint), AWS_ENDPOINT_URL or the endpoint_url of the AWS profile"
+    )]
+    Address(String),
+    #[error(
         "the TLS connection failed ({0}); check s3.endpoint, and s3.ca_file or the certificate authorities of this machine"
     )]
     Tls(String),
@@ -65,6 +70,7 @@ impl ObjectProblem {
             | Self::Denied(_)
             | Self::NoCredentials(_)
             | Self::NoRegion
+            | Self::Address(_)
             | Self::Tls(_)
             | Self::Rejected { .. }
             | Self::TooLarge { .. }

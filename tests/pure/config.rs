@@ -475,6 +475,33 @@ fn brokers_are_hosts_with_ports_and_a_typing_error_is_not_read_as_other_ones() {
     }
 }
 
+/// Three brokers of Amazon MSK have long names (<https://github.com/DataDog/datadog-agent/pull/48807>), and a bound on all of them is too low
+/// soon (<https://github.com/didi/KnowAgent/issues/28>). A token in a password's place has a thousand bytes and more.
+#[test]
+fn a_list_of_brokers_a_secret_and_a_path_may_be_longer_than_a_name() {
+    let broker = |number| format!("b-{number}-public.messaging.a1b2c3.c4.kafka.eu-central-1.amazonaws.com:9198");
+    let brokers = (1..=6).map(broker).collect::<Vec<String>>().join(",");
+    let found = parse(&SMALLEST.replace("b:9092", &brokers), &[]).unwrap();
+    assert_eq!(found.kafka.brokers, brokers);
+
+    let (token, key) = ("e".repeat(2_000), format!("s3://bucket/{}/policy.toml", "k".repeat(900)));
+    let node = format!("rediss://weir:{token}@r:6379");
+    let env = [
+        ("WEIR__REDIS__NODES", node.as_str()),
+        ("WEIR__HTTP__TOKEN", token.as_str()),
+        ("WEIR__POLICY__SOURCE", key.as_str()),
+    ];
+    let found = parse(SMALLEST, &env).unwrap();
+    assert_eq!((found.redis.nodes, found.http.token), (vec![Secret::new(node)], vec![Secret::new(&*token)]));
+    assert_eq!(found.policy.source.to_string(), key);
+    let found = parse(SMALLEST, &[("WEIR__REDIS__PASSWORD", &token)]).unwrap();
+    assert_eq!(found.redis.password, Some(Secret::new(token)));
+
+    // What becomes a part of another name stays a name.
+    let error = parse(SMALLEST, &[("WEIR__KAFKA__GROUP", &"g".repeat(257))]).unwrap_err();
+    assert!(error.contains("kafka.group must not be longer than 256 bytes; it has 257"), "{error}");
+}
+
 #[test]
 fn sasl_needs_a_mechanism_that_is_built_in() {
     // librdkafka's default is Kerberos: <https://github.com/fede1024/rust-rdkafka/issues/523>, and where it is not built in,

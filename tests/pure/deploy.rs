@@ -122,7 +122,8 @@ fn the_configurations_that_the_chart_is_checked_with_are_valid_with_the_variable
 #[test]
 fn a_pod_and_a_container_get_longer_to_stop_than_weir_takes() {
     let pod = read("deploy/helm/weir/templates/statefulset.yaml");
-    let grace = "terminationGracePeriodSeconds: {{ add .Values.httpDrainSeconds .Values.drainSeconds 10 }}";
+    let grace =
+        "terminationGracePeriodSeconds: {{ add .Values.httpDrainSeconds .Values.drainSeconds .Values.graceSeconds }}";
     for line in [
         grace,
         "WEIR__WORKER__DRAIN, value: \"{{ int64 .Values.drainSeconds }}s\"",

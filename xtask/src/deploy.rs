@@ -75,7 +75,7 @@ const PROMISED: [(&str, &str, &str); 15] = [
         "full",
         "StatefulSet",
         "serviceName: weir-headless | podManagementPolicy: Parallel | priorityClassName: \"messaging\" | \
-         terminationGracePeriodSeconds: 85 | fsGroup: 10001 | runAsGroup: 10001 | runAsNonRoot: true | \
+         terminationGracePeriodSeconds: 115 | fsGroup: 10001 | runAsGroup: 10001 | runAsNonRoot: true | \
          runAsUser: 10001 | initContainers: | image: \"registry.example/weir:1.2.3\" | \
          fieldPath: metadata.name | value: \"east.caps.$(POD_NAME)\" | startupProbe: | failureThreshold: 120 | \
          path: /livez | livenessProbe: | path: /livez | readinessProbe: | path: /readyz | lifecycle: | \
@@ -85,10 +85,19 @@ const PROMISED: [(&str, &str, &str); 15] = [
     ("full", "PodDisruptionBudget", "maxUnavailable: 1"),
     // Prometheus is let in (<https://github.com/kubescape/helm-charts/issues/761>), and looks at one of the two services.
     ("full", "NetworkPolicy", "policyTypes: [Ingress, Egress] | app.kubernetes.io/name: prometheus"),
-    ("full", "ServiceMonitor", "app.kubernetes.io/component: http | path: /metrics"),
+    // A healthy installation of the same name must not hide one that stands (<https://github.com/thaum-xyz/ankhmorpork/pull/1279>).
+    (
+        "full",
+        "ServiceMonitor",
+        "app.kubernetes.io/component: http | path: /metrics | {targetLabel: job, replacement: \"default/weir\"}",
+    ),
     ("full", "Service", "app.kubernetes.io/component: http | port: 8080"),
     ("full", "Service", "name: weir-headless | clusterIP: None"),
-    ("full", "PrometheusRule", "release: prometheus | alert: WeirAbsent"),
+    (
+        "full",
+        "PrometheusRule",
+        "release: prometheus | alert: WeirAbsent | absent(weir_build_info{job=\"default/weir\"})",
+    ),
     ("full", "ConfigMap", "grafana_folder: messaging | weir.json:"),
     ("full", "ServiceAccount", "eks.amazonaws.com/role-arn:"),
     // The lag of deferred and waiting intents is no reason for more instances.

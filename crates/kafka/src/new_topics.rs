@@ -100,10 +100,25 @@ pub async fn create(
             Err((topic, RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed)) => {
                 return Err(not_allowed(options, vec![Right::CreateTopic(topic)]));
             }
-            Err((topic, code)) => return Err(TopicError::NotMade { topic, reason: code.to_string() }),
+            Err((topic, code)) => return Err(TopicError::NotMade { topic, reason: not_made(code) }),
         }
     }
     known_by_all(options, topics).await
+}
+
+/// Why a topic was not made, and what to do where that is known: the client hands on the broker's code without its words.
+fn not_made(code: RDKafkaErrorCode) -> String {
+    let advice = if code == RDKafkaErrorCode::InvalidReplicationFactor {
+        ". The cluster has fewer brokers than its default.replication.factor: wait until all have started and run the command again, or lower it"
+    } else if code == RDKafkaErrorCode::PolicyViolation {
+        ". A policy of the cluster refuses it, such as one for numbers of partitions (kafka.create_partitions): ask its operators, or create \
+         the topic by their rules"
+    } else if code == RDKafkaErrorCode::NotController {
+        ". The cluster is choosing its controller: run the command again"
+    } else {
+        ""
+    };
+    format!("{code}{advice}")
 }
 
 /// Waits until every broker that answers knows these topics.
@@ -145,4 +160,24 @@ fn unknown(options: &KafkaOptions, topics: &[String]) -> Result<Vec<String>, Top
         }
     }
     Ok(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cluster that is starting, as in <https://github.com/wurstmeister/kafka-docker/issues/399>, or too small, as in
+    /// <https://github.com/strimzi/strimzi-kafka-operator/issues/990>.
+    #[test]
+    fn a_topic_that_a_cluster_does_not_make_is_told_with_what_to_do() {
+        for (code, advice) in [
+            (RDKafkaErrorCode::InvalidReplicationFactor, "wait until all have started"),
+            (RDKafkaErrorCode::PolicyViolation, "kafka.create_partitions"),
+            (RDKafkaErrorCode::NotController, "run the command again"),
+        ] {
+            let told = not_made(code);
+            assert!(told.starts_with(&code.to_string()) && told.contains(advice), "{told}");
+        }
+        assert_eq!(not_made(RDKafkaErrorCode::InvalidRequest), RDKafkaErrorCode::InvalidRequest.to_string());
+    }
 }

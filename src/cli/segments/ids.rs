@@ -59,6 +59,13 @@ impl Gatherer {
         if text.is_empty() || text.len() > MAX_USER_ID_BYTES {
             return Err(format!("an id of {} bytes; ids have 1 to {MAX_USER_ID_BYTES}", text.len()));
         }
+        // Any text may be hashed, and text in UTF-16 without a mark would be, as ids that nobody has.
+        if text.contains('\0') {
+            return Err(format!(
+                "`{}` has a byte 0, as text in UTF-16 has; save the file as UTF-8",
+                shown().escape_debug()
+            ));
+        }
         let kind = self.ids.kind();
         let number = self.ids.number(text).ok_or_else(|| {
             format!("`{}` is not a {kind} id (digits, no leading zero or sign, in range); see --user-id", shown())

@@ -21,7 +21,7 @@ use aws_types::service_config::ServiceConfigKey;
 use super::S3Options;
 use crate::{
     authorities::Authorities,
-    object_store::{CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, MAX_ATTEMPTS, READ_TIMEOUT, file::FileVersion},
+    object_store::{CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, MAX_ATTEMPTS, ObjectProblem, READ_TIMEOUT, file::FileVersion},
 };
 
 /// The region of a store that is not AWS and was given none; such stores take any.
@@ -40,6 +40,8 @@ pub(super) struct Connection {
 #[derive(Debug)]
 struct Made {
     client: Client,
+    /// Where the store is, if it is not AWS.
+    address: Option<String>,
     authorities: Option<Authorities>,
     profiles: [Option<FileVersion>; 2],
 }
@@ -52,6 +54,15 @@ impl Connection {
 
     pub(super) fn client(&self) -> Client {
         self.made.load().client.clone()
+    }
+
+    /// Whether the store has an address that can be asked. The SDK would take one without a scheme for a store that is away.
+    pub(super) fn has_address(&self) -> Result<(), ObjectProblem> {
+        let made = self.made.load();
+        match made.address.as_deref().filter(|address| !is_url(address)) {
+            Some(address) => Err(ObjectProblem::Address(address.trim_end_matches('/').to_owned())),
+            None => Ok(()),
+        }
     }
 
     /// Who pays for requests, if it is who asks.
@@ -101,7 +112,8 @@ impl Made {
         }
         let loaded = loader.load().await;
         let mut config = Builder::from(&loaded);
-        config.set_endpoint_url(endpoint(options, &loaded));
+        let address = endpoint(options, &loaded);
+        config.set_endpoint_url(address.clone());
         if let Some(authorities) = &authorities {
             config.set_http_client(Some(trusting(authorities)));
         }
@@ -111,7 +123,7 @@ impl Made {
             .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
             .build();
-        Self { client: Client::from_conf(config), authorities, profiles }
+        Self { client: Client::from_conf(config), address, authorities, profiles }
     }
 }
 
@@ -125,6 +137,13 @@ fn endpoint(options: &S3Options, loaded: &SdkConfig) -> Option<String> {
     };
     let given = options.endpoint.clone().or_else(found)?;
     Some(format!("{}/", given.trim_end_matches('/')))
+}
+
+/// A variable and a profile may have any text, and so may the command line.
+fn is_url(address: &str) -> bool {
+    let lower = address.to_ascii_lowercase();
+    let rest = lower.strip_prefix("http://").or_else(|| lower.strip_prefix("https://"));
+    rest.is_some_and(|rest| !rest.starts_with('/') && !rest.contains(['?', '#']))
 }
 
 /// The state of the files that the default chain reads keys from, where it is asked.

@@ -96,7 +96,15 @@ async fn wrong_input_is_refused_with_its_place_and_nothing_is_written() {
         (&a_long_record, build(&["--csv", "{}/ids"]), "ids:3: a record of more than 64 KiB"),
         (b"user_id,segment\n", build(&["--csv", "{}/ids"]), "no segments"),
     ];
-    for (content, args, expected) in cases {
+    // UTF-16, as in <https://github.com/glific/glific/issues/5657> and <https://github.com/openwisp/openwisp-radius/issues/550>, is text
+    // that can be hashed where it has no byte order mark.
+    let hashed = |more: &'static [&'static str]| [&["build", "--into", "{}/set", "--user-id", "hash64"], more].concat();
+    let wide: [(&[u8], Vec<&str>, &str); 3] = [
+        (b"a\0\n\0", hashed(&["a={}/ids"]), "ids:1: `a\\0` has a byte 0, as text in UTF-16 has"),
+        (b"\xFF\xFEa\0\n\0", hashed(&["a={}/ids"]), "ids:1:"),
+        (b"user_id,segment\nb\0,a\n", hashed(&["--csv", "{}/ids"]), "as text in UTF-16 has; save the file as UTF-8"),
+    ];
+    for (content, args, expected) in cases.iter().chain(&wide) {
         let folder = testkit::folder();
         write(folder.path(), &[("ids", content)]);
         let error = weir(folder.path(), args).await.unwrap_err();

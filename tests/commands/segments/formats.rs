@@ -134,6 +134,21 @@ fn a_count_that_the_bytes_do_not_bear_out_is_refused_at_once() {
     }
 }
 
+/// {7, 2^32 + 1} as `Roaring64NavigableMap.serialize` writes it in Java: <https://github.com/RoaringBitmap/RoaringBitmap/pull/551>.
+#[test]
+fn the_format_that_java_writes_by_default_is_refused_with_the_call_that_writes_the_portable_one() {
+    // Whether numbers are signed, and then each part with its key, big-endian.
+    let mut bytes = vec![0, 0, 0, 0, 2];
+    for (key, member) in [(0_u32, 7_u32), (1, 1)] {
+        bytes.extend(key.to_be_bytes());
+        RoaringBitmap::from_iter([member]).serialize_into(&mut bytes).unwrap();
+    }
+    for kind in [UserIdKind::U64, UserIdKind::Hash64] {
+        let error = read(kind, &bytes).unwrap_err().to_string();
+        assert!(error.contains("serializePortable writes this one"), "{kind}: {error}");
+    }
+}
+
 proptest! {
     /// Whatever is done to a bitmap, it is refused or is another bitmap; nothing panics.
     #[test]

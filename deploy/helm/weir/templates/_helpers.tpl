@@ -30,6 +30,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{- /* By what Prometheus knows this release. */ -}}
+{{- define "weir.job" -}}
+{{ .Release.Namespace }}/{{ include "weir.name" . }}
+{{- end }}
+
 {{- define "weir.configMap" -}}
 {{ .Values.existingConfigMap | default (include "weir.name" .) }}
 {{- end }}

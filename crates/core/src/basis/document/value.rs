@@ -39,12 +39,17 @@ pub const MAX_TEXT_BYTES: usize = 256;
 
 /// A string with at least one character and no control characters, of at most [`MAX_TEXT_BYTES`].
 pub fn text(node: &Node) -> Parsed<&str> {
+    text_up_to(node, MAX_TEXT_BYTES)
+}
+
+/// The same, of at most so many bytes: for what is no name.
+pub fn text_up_to(node: &Node, most_bytes: usize) -> Parsed<&str> {
     let Value::Text(text) = &node.value else { return Err(must_be("a string", node)) };
     if text.is_empty() {
         return Err("must not be empty".into());
     }
-    if text.len() > MAX_TEXT_BYTES {
-        return Err(format!("must not be longer than {MAX_TEXT_BYTES} bytes; it has {}", text.len()));
+    if text.len() > most_bytes {
+        return Err(format!("must not be longer than {most_bytes} bytes; it has {}", text.len()));
     }
     if text.chars().any(char::is_control) {
         return Err("must not have control characters in it, such as a line's end".into());
@@ -122,14 +127,19 @@ pub fn one_of<T: Copy>(node: &Node, words: &[(&str, T)]) -> Parsed<T> {
 
 /// One string, or a list of strings with at least one.
 pub fn texts(node: &Node) -> Parsed<Vec<&str>> {
+    texts_up_to(node, MAX_TEXT_BYTES)
+}
+
+/// The same, each of at most so many bytes.
+pub fn texts_up_to(node: &Node, most_bytes: usize) -> Parsed<Vec<&str>> {
     if let Value::Text(_) = node.value {
-        return Ok(vec![text(node)?]);
+        return Ok(vec![text_up_to(node, most_bytes)?]);
     }
     let Value::List(items) = &node.value else { return Err(must_be("a string or a list of strings", node)) };
     if items.is_empty() {
         return Err("must not be an empty list: leave the key out for all, or name at least one".into());
     }
-    let number = |(index, item)| text(item).map_err(|error| format!("[{index}] {error}"));
+    let number = |(index, item)| text_up_to(item, most_bytes).map_err(|error| format!("[{index}] {error}"));
     items.iter().enumerate().map(number).collect()
 }
 
