@@ -171,8 +171,8 @@ impl Judge<'_> {
     /// No process sees more room than delivery takes in `ahead`, at twice the highest rate that any has seen, or at what is tried first:
     /// whatever was committed before it looked first, or the route was changed, is no rate.
     fn within_the_pace(&mut self, book: &Book, paced: Paced) {
-        // A tenth of the ceiling; and the floor, without which nothing shows that delivery goes on.
-        let first = paced.rate.map_or(0.0, |rate| rate as f64 / 10.0).max(1.0);
+        // A tenth of the ceiling, and the floor at the least, without which nothing shows that delivery goes on.
+        let first = paced.rate.map_or(2.0, |rate| (rate as f64 / 10.0).max(1.0));
         let rates = book.rates();
         for turn in book.turns.iter().filter(|turn| turn.is_known) {
             let seen = &rates[..rates.partition_point(|(at, _)| *at <= turn.at)];

@@ -152,9 +152,9 @@ async fn a_process_that_starts_goes_by_what_was_kept_and_wants_no_more_than_a_se
     let rates = KeptRates { drain_per_s: Some(400.0), best_per_s: Some(500.0) };
     let (known, wanted) = known_of("", Some(1), &[PermitGrant { rates, ..NOTHING }; 3]).await;
     assert_eq!(best(&known), [None, Some(500.0), Some(500.0)]);
-    assert_eq!(known.iter().map(|known| known.drain_per_s).collect::<Vec<_>>(), [1.0, 400.0, 400.0]);
+    assert_eq!(known.iter().map(|known| known.drain_per_s).collect::<Vec<_>>(), [2.0, 400.0, 400.0]);
     assert!(known.iter().all(|known| known.measured_per_s.is_none()), "it has measured nothing itself");
-    assert_eq!(wanted, [1, 400, 400], "there is room for 30 s");
+    assert_eq!(wanted, [2, 400, 400], "there is room for 30 s");
 }
 
 #[tokio::test]
