@@ -12,9 +12,10 @@ const STEP_S: f64 = 5.0;
 const LONGEST_STEP_S: f64 = 15.0;
 /// A consumer has enough to do where its lag is never below what it takes in this time: a sample is a second old.
 const BUSY_S: f64 = 1.5;
-/// How far back its lag is looked at: one commit is surely in it, and three looks at the least. Of two commits, the first one would
-/// still show how little it had to do before it was given so much.
+/// How far back its lag is looked at, in times between commits: the lag right behind a commit is what it has left to do, so one commit
+/// has to be among the looks. The commit before that may be from before it was given so much.
 const LOOK_BACK_STEPS: f64 = 1.5;
+/// Three looks, one each second.
 const LEAST_LOOK_BACK_S: f64 = 3.0;
 /// What is tried first where neither a ceiling nor a rate is known, per second.
 const FIRST_PER_S: f64 = 2.0;
@@ -129,7 +130,7 @@ impl Drain {
     /// Whether it was busy, and needed no probes, in all of the time that the rate is measured over.
     fn was_busy(&self, looks_back: f64) -> bool {
         let measured_from = self.changes.front().map(|(at, _)| *at).filter(|at| *at > self.probed_at);
-        measured_from.zip(self.busy_since).is_some_and(|(from, since)| from >= since - looks_back)
+        measured_from.zip(self.busy_since).is_some_and(|(from, since)| from > since - looks_back)
     }
 
     /// What is tried first: a tenth of the ceiling, if there is one.

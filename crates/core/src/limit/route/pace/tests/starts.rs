@@ -42,7 +42,7 @@ fn until_a_rate_counts_a_grant_is_what_delivery_takes_from_one_look_to_the_next(
             assert!(early.iter().all(|second| second.pace.measured_per_s.is_none()), "{at} {keeps}");
             assert!(late[0].pace.measured_per_s.is_some_and(|rate| (rate - RATE).abs() < 1.0), "{:?}", late[0]);
             let most = early.iter().map(|second| second.pace.most).max().unwrap();
-            assert!(most.abs_diff(if keeps { 500 } else { 1 }) <= 1, "{at} {keeps}: {most}");
+            assert!(most.abs_diff(if keeps { 500 } else { 2 }) <= 1, "{at} {keeps}: {most}");
             let mut best = early.iter().map(|second| second.pace.best_per_s);
             assert!(best.all(|best| best.is_some() == keeps), "nothing expires by a guess: {at} {keeps}: {early:?}");
         }
