@@ -128,8 +128,8 @@ fn part_count(bytes: Option<u64>, reader: &mut impl Read) -> io::Result<u64> {
     let most = bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(8) / MIN_PART_BYTES);
     if parts > most.min(1 << 32) {
         return Err(invalid(
-            "it counts more parts than its size allows. `serialize` of Java's 64-bit bitmaps writes another format: serializePortable \
-             writes this one",
+            "it counts more parts than its size allows. `serialize` of Java's 64-bit bitmaps writes another format: \
+             Roaring64NavigableMap.serializePortable writes this one",
         ));
     }
     Ok(parts)
