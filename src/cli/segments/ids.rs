@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use roaring::RoaringTreemap;
 use weir_core::segment::{Blocks, MAX_SEGMENTS, Members, UserIdKind, UserIds, text_problem};
 
-use super::input::{Lines, Records};
+use super::input::{Lines, Records, id_text, shown};
 use crate::cli::exit::UsageError;
 
 /// The longest user id, in bytes, as in an intent.
@@ -54,25 +54,20 @@ impl Gatherer {
 
     /// Puts a user into the segment at this place; tells what is wrong with an id that cannot be in one.
     fn put(&mut self, segment: usize, user_id: &[u8]) -> Result<(), String> {
-        let shown = || String::from_utf8_lossy(&user_id[..user_id.len().min(64)]).into_owned();
-        let text = std::str::from_utf8(user_id).map_err(|_| format!("`{}` is not UTF-8", shown()))?;
+        let text = id_text(user_id)?;
         if text.is_empty() || text.len() > MAX_USER_ID_BYTES {
             return Err(format!("an id of {} bytes; ids have 1 to {MAX_USER_ID_BYTES}", text.len()));
         }
-        // Any text may be hashed, and text in UTF-16 without a mark would be, as ids that nobody has.
-        if text.contains('\0') {
-            return Err(format!(
-                "`{}` has a byte 0, as text in UTF-16 has; save the file as UTF-8",
-                shown().escape_debug()
-            ));
-        }
         let kind = self.ids.kind();
         let number = self.ids.number(text).ok_or_else(|| {
-            format!("`{}` is not a {kind} id (digits, no leading zero or sign, in range); see --user-id", shown())
+            format!(
+                "`{}` is not a {kind} id (digits, no leading zero or sign, in range); see --user-id",
+                shown(user_id)
+            )
         })?;
         match &mut self.segments[segment].1 {
             Gathering::U32(ids) => {
-                let id = u32::try_from(number).map_err(|_| format!("`{}` is not below 2^32", shown()))?;
+                let id = u32::try_from(number).map_err(|_| format!("`{}` is not below 2^32", shown(user_id)))?;
                 ids.insert(id);
             }
             Gathering::U64(ids) => {

@@ -39,6 +39,21 @@ fn in_line(name: &str, line: u64, problem: impl std::fmt::Display) -> UsageError
     UsageError(format!("{name}:{line}: {problem}"))
 }
 
+/// An id as text. Any text can be hashed. Without this check, text in UTF-16 that has no byte order mark would be, as ids that nobody has.
+pub(super) fn id_text(id: &[u8]) -> Result<&str, String> {
+    let text = std::str::from_utf8(id).map_err(|_| format!("`{}` is not UTF-8", shown(id)))?;
+    if text.contains('\0') {
+        let shown = shown(id).escape_debug().to_string();
+        return Err(format!("`{shown}` has a byte 0, as text in UTF-16 has; save the file as UTF-8"));
+    }
+    Ok(text)
+}
+
+/// The beginning of an id, for an error.
+pub(super) fn shown(id: &[u8]) -> String {
+    String::from_utf8_lossy(&id[..id.len().min(64)]).into_owned()
+}
+
 /// The lines of a file that have an id.
 pub(super) struct Lines {
     name: String,

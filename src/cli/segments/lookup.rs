@@ -10,7 +10,11 @@ use clap::{ArgGroup, Args};
 use serde::Serialize;
 use weir_core::segment::{LookupScratch, SegmentSet, UserSegment};
 
-use super::{SetArgs, input::Lines, load, progress};
+use super::{
+    SetArgs,
+    input::{Lines, id_text},
+    load, progress,
+};
 use crate::cli::output::OutputForm;
 
 const BATCH: usize = 10_000;
@@ -109,8 +113,8 @@ pub(super) async fn run(args: &LookupArgs, out: &mut impl Write) -> anyhow::Resu
         let mut lines = Lines::open(path, &progress)?;
         let mut batch = Vec::with_capacity(BATCH);
         while let Some(user) = lines.next()? {
-            let user = std::str::from_utf8(user).map(str::to_owned);
-            batch.push(user.map_err(|_| lines.wrong("the id is not UTF-8"))?);
+            let user = id_text(user).map(str::to_owned);
+            batch.push(user.map_err(|problem| lines.wrong(problem))?);
             if batch.len() == BATCH {
                 answers.answer(&batch)?;
                 batch.clear();

@@ -79,7 +79,7 @@ async fn many_users_are_looked_up_from_arguments_a_file_and_standard_input() {
     let folder = testkit::folder();
     put(folder.path(), &set("v1", &[("a", &[1, 2]), ("b", &[2, 3]), ("c", &[2])]));
     let many: String = (0..30_000).map(|user| format!("{user}\r\n")).collect();
-    write(folder.path(), &[("ids", many.as_bytes()), ("long", &[b'1'; 5000])]);
+    write(folder.path(), &[("ids", many.as_bytes()), ("long", &[b'1'; 5000]), ("wide", b"1\0\n\0")]);
 
     let args = ["lookup", "{}/manifest.json", "x", "2", "--file", "{}/ids"];
     let said = weir(folder.path(), &args).await.unwrap();
@@ -97,8 +97,13 @@ async fn many_users_are_looked_up_from_arguments_a_file_and_standard_input() {
 
     let (code, said, _) = piped(folder.path(), &["lookup", "{}/manifest.json", "--file", "-", "--output", "json"], "");
     assert_eq!((code, json_of(&said)), (Some(0), json!([])));
-    let error = weir(folder.path(), &["lookup", "{}/manifest.json", "--file", "{}/long"]).await.unwrap_err();
-    assert!(error.to_string().contains("long:1: a line of more than 1024 bytes"), "{error}");
+    for (file, expected) in [
+        ("{}/long", "long:1: a line of more than 1024 bytes"),
+        ("{}/wide", "wide:1: `1\\0` has a byte 0, as text in UTF-16 has"),
+    ] {
+        let error = weir(folder.path(), &["lookup", "{}/manifest.json", "--file", file]).await.unwrap_err();
+        assert!(error.to_string().contains(expected) && error.is::<UsageError>(), "{error}");
+    }
     assert!(weir(folder.path(), &["lookup", "{}/manifest.json"]).await.unwrap_err().is::<clap::Error>());
 }
 
