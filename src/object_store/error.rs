@@ -23,8 +23,8 @@ pub enum ObjectProblem {
     #[error("no region is known; set s3.region or AWS_REGION")]
     NoRegion,
     #[error(
-        "the address of the store, {0:?}, is no URL that begins with http:// or https:// and has no `?` or `#`; correct s3.endpoint \
-         (--s3-endpoint), AWS_ENDPOINT_URL or the endpoint_url of the AWS profile"
+        "the address of the store, {0:?}, is no URL that begins with http:// or https:// and has no `?`, `#`, blank or line's end; \
+         correct s3.endpoint (--s3-endpoint), AWS_ENDPOINT_URL or the endpoint_url of the AWS profile"
     )]
     Address(String),
     #[error(

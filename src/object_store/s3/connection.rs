@@ -143,7 +143,8 @@ fn endpoint(options: &S3Options, loaded: &SdkConfig) -> Option<String> {
 fn is_url(address: &str) -> bool {
     let lower = address.to_ascii_lowercase();
     let rest = lower.strip_prefix("http://").or_else(|| lower.strip_prefix("https://"));
-    rest.is_some_and(|rest| !rest.starts_with('/') && !rest.contains(['?', '#']))
+    let is_wrong = |sign: char| "?#".contains(sign) || sign.is_whitespace() || sign.is_control();
+    rest.is_some_and(|rest| !rest.starts_with(['/', ':']) && !rest.contains(is_wrong))
 }
 
 /// The state of the files that the default chain reads keys from, where it is asked.

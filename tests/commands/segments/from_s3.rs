@@ -231,10 +231,13 @@ async fn an_endpoints_path_is_before_the_bucket_with_a_slash_at_its_end_or_witho
     }
 }
 
-/// Without a scheme as in <https://github.com/tus/tusd/issues/1058> and <https://github.com/marmos91/dittofs/issues/318>.
+/// Without a scheme as in <https://github.com/tus/tusd/issues/1058> and <https://github.com/marmos91/dittofs/issues/318>; a variable that is
+/// made from a file may have the end of its line.
 #[tokio::test]
 async fn an_address_that_is_no_url_is_said_at_once_and_not_taken_for_a_store_that_is_away() {
-    for address in ["localhost:9000", "s3.example", "ftp://s3.example", "http://", "", "http://s3.example/?region=a"] {
+    let without = ["localhost:9000", "s3.example", "ftp://s3.example", "http://", "http://:9000", ""];
+    let with_more = ["http://s3.example/?region=a", "http://s3 .example", "http://s3.example\n"];
+    for address in without.into_iter().chain(with_more) {
         let asked = object(address, "s3://weir/a").await;
         let read = asked.get_if_changed(None, 1000).await.unwrap_err();
         let written = asked.put(Upload::Bytes("content".into())).await.unwrap_err();
