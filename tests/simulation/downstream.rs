@@ -130,9 +130,9 @@ impl SimOffsets {
     fn lag(&mut self, lags: Vec<(usize, PartitionLag)>) -> Lag {
         let committed = lags.iter().filter_map(|(_, lag)| lag.committed).sum();
         let began = *self.began.get_or_insert(committed);
-        let Lag { end, committed } = self.delivered.look(lags).lag;
+        let lag = self.delivered.look(lags).lag;
         let began = if self.env.sabotage() == Sabotage::OffsetsCountedAnew { began } else { 0 };
-        Lag { end: end + began, committed: committed + began }
+        Lag { end: lag.end + began, committed: lag.committed + began, ..lag }
     }
 }
 

@@ -101,7 +101,7 @@ mod tests {
 
     /// What the route takes at this second, of a consumer that takes 300 per second.
     fn turn(learnt: &mut Learnt, at: u64) -> f64 {
-        let lag = Some(Lag { end: 100_000 + 300 * at, committed: 300 * at });
+        let lag = Some(Lag::new(100_000 + 300 * at, 300 * at));
         let sample = Sample { at: Duration::from_secs(at), lag, ceiling: None, slow: 1.0, approved: u64::MAX };
         learnt.controller.turn(&sample).drain_per_s
     }

@@ -246,7 +246,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lag_that_is_too_old_when_the_look_at_it_ends_is_not_known() {
-        let group = Some(Lag { end: 7, committed: 5 });
+        let group = Some(Lag::new(7, 5));
         for (takes_ms, lag, is_known) in [
             (10, group, true),
             (3_000, group, true),

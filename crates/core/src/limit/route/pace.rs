@@ -45,9 +45,17 @@ pub struct Lag {
     /// The end offsets, as far as they count.
     pub end: u64,
     pub committed: u64,
+    /// The least that was undelivered of each partition since more of it was committed last, summed: what was left behind a commit.
+    /// Between two commits, what is delivered looks undelivered.
+    pub least: u64,
 }
 
 impl Lag {
+    /// The lag of consumers that have just committed.
+    pub const fn new(end: u64, committed: u64) -> Self {
+        Self { end, committed, least: end.saturating_sub(committed) }
+    }
+
     /// Approved intents that are not delivered.
     pub const fn undelivered(self) -> u64 {
         self.end.saturating_sub(self.committed)

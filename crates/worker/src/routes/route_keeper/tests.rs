@@ -35,7 +35,7 @@ where
 }
 
 fn look(seconds: u64) -> Arc<OffsetsSeen> {
-    let (lag, behind, waiting) = (Ok(Some(Lag { end: 0, committed: 0 })), Vec::new(), Ok(Vec::new()));
+    let (lag, behind, waiting) = (Ok(Some(Lag::new(0, 0))), Vec::new(), Ok(Vec::new()));
     let at = Duration::from_secs(seconds);
     Arc::new(OffsetsSeen { at, spent: 0, queued: 0, lag, behind, waiting, oldest_ms: None })
 }
@@ -322,7 +322,7 @@ async fn a_name_is_taken_over_by_a_process_that_takes_turns_for_longer_than_one_
 fn partitions_that_are_behind_are_named_and_shown_with_all_that_stands_in_them() {
     let mut seen = OffsetsSeen::clone(&look(1));
     assert_eq!((seen.undelivered(), seen.behind_in_words()), (Some(0), None));
-    seen.lag = Ok(Some(Lag { end: 100, committed: 40 }));
+    seen.lag = Ok(Some(Lag::new(100, 40)));
     let behind = |number| Behind { partition: ("approved".into(), number), undelivered: 50, counted: 5 };
     seen.behind = (0..7).map(behind).collect();
     assert_eq!(seen.undelivered(), Some(60 + 7 * 45));

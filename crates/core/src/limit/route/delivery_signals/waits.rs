@@ -93,7 +93,7 @@ mod tests {
 
     impl World {
         fn new() -> Self {
-            let lag = Lag { end: 3_000, committed: 0 };
+            let lag = Lag::new(3_000, 0);
             let queue = WaitingQueue { oldest: None, left: 0, lag, drain_per_s: 100.0, ahead: AHEAD };
             Self { signal: WaitsLonger::default(), queue }
         }
@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn offsets_that_go_back_begin_a_new_time() {
         let mut world = World::new();
-        world.queue.lag = Lag { end: 90_000, committed: 87_000 };
+        world.queue.lag = Lag::new(90_000, 87_000);
         assert_eq!(world.run(60, 0, |_| Some(500)), 0, "not judged yet");
-        world.queue.lag = Lag { end: 3_000, committed: 0 };
+        world.queue.lag = Lag::new(3_000, 0);
         assert_eq!(world.run(60, 0, |_| Some(500)), 0, "what was approved in all of it is not known");
         assert!(world.run(60, 0, |_| Some(500)) > 25, "it is judged by the new offsets alone");
     }

@@ -63,6 +63,8 @@ struct PartitionStand {
     undelivered: u64,
     /// When more was found committed last; 0: it never was.
     progressed: u64,
+    /// Its least lag since then, or since it was found first.
+    least: u64,
     /// When it began to go on: first, or after it stood for two commits' time.
     goes_on_from: u64,
     /// When more was found approved first since then.
@@ -85,7 +87,7 @@ impl<P: Ord + Clone> Delivered<P> {
                 uncommitted += undelivered;
                 continue;
             };
-            let fresh = PartitionStand { committed, undelivered, ..PartitionStand::default() };
+            let fresh = PartitionStand { committed, undelivered, least: undelivered, ..PartitionStand::default() };
             let before = self.places.get(&partition).filter(|before| before.committed <= committed);
             self.sum += before.filter(|before| !before.is_behind).map_or(0, |before| committed - before.committed);
             let place = before.map_or(fresh, |before| before.followed_by(fresh, self.looks, step));
@@ -95,7 +97,8 @@ impl<P: Ord + Clone> Delivered<P> {
         let share = catch_up(&mut places);
         self.places = places;
         let counted: u64 = self.places.values().map(|place| place.counted(share)).sum();
-        let lag = Lag { end: self.sum + uncommitted + counted, committed: self.sum };
+        let least: u64 = self.places.values().filter(|place| !place.is_behind).map(|place| place.least).sum();
+        let lag = Lag { end: self.sum + uncommitted + counted, committed: self.sum, least: uncommitted + least };
         let behind = self.places.iter().filter(|(_, place)| place.is_behind).map(|(partition, place)| Behind {
             partition: partition.clone(),
             undelivered: place.undelivered,
@@ -108,7 +111,8 @@ impl<P: Ord + Clone> Delivered<P> {
 impl PartitionStand {
     /// The same partition as the next look finds it.
     fn followed_by(self, now: Self, look: u64, step: u64) -> Self {
-        let next = Self { committed: now.committed, undelivered: now.undelivered, ..self };
+        let least = self.least.min(now.undelivered);
+        let next = Self { committed: now.committed, undelivered: now.undelivered, least, ..self };
         if now.committed > self.committed {
             let took = self.given.map_or(0, |given| look - given);
             let stood = self.progressed == 0 || took > 2 * step;
@@ -116,7 +120,8 @@ impl PartitionStand {
             // Commits that have become more frequent are believed little by little.
             let took = if took > LONGEST_STEP { 0 } else { took };
             let step = took.max(self.step - self.step.div_ceil(10));
-            return Self { progressed: look, goes_on_from, given: None, given_again: None, step, ..next };
+            let least = now.undelivered;
+            return Self { progressed: look, goes_on_from, given: None, given_again: None, step, least, ..next };
         }
         if now.undelivered <= self.undelivered {
             return next;

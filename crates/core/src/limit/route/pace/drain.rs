@@ -10,13 +10,12 @@ const WINDOW_S: [f64; 2] = [10.0, 30.0];
 const STEP_S: f64 = 5.0;
 /// The longest time between commits that is told from a consumer that has stopped.
 const LONGEST_STEP_S: f64 = 15.0;
-/// A consumer has enough to do where its lag is never below what it takes in this time: a sample is a second old.
+/// A consumer has enough to do where a commit never leaves less than it takes in this time: a look is a second old.
 const BUSY_S: f64 = 1.5;
-/// How far back its lag is looked at, in times between commits: the lag right behind a commit is what it has left to do, so one commit
-/// has to be among the looks. The commit before that may be from before it was given so much.
-const LOOK_BACK_STEPS: f64 = 1.5;
-/// Three looks, one each second.
-const LEAST_LOOK_BACK_S: f64 = 3.0;
+/// In all looks of this time, in seconds: three.
+const BUSY_FOR_S: f64 = 3.0;
+/// So few intents are never enough.
+const FEW: f64 = 3.0;
 /// What is tried first where neither a ceiling nor a rate is known, per second.
 const FIRST_PER_S: f64 = 2.0;
 /// How fast the estimate rises while the consumer has not enough to do, per second, as a share of the ceiling, or of what was seen.
@@ -37,6 +36,7 @@ pub(super) struct Drain {
     /// When they were seen to change since it began, resumed or went back, and what they were then; the last ones, ascending. The
     /// first one is where counting begins: nobody knows over how long a time that was done.
     changes: VecDeque<(f64, u64)>,
+    /// What the last commits have left, by look.
     lags: VecDeque<(f64, f64)>,
     /// The end offsets when the committed ones changed last.
     end: u64,
@@ -128,9 +128,9 @@ impl Drain {
     }
 
     /// Whether it was busy, and needed no probes, in all of the time that the rate is measured over.
-    fn was_busy(&self, looks_back: f64) -> bool {
+    fn was_busy(&self) -> bool {
         let measured_from = self.changes.front().map(|(at, _)| *at).filter(|at| *at > self.probed_at);
-        measured_from.zip(self.busy_since).is_some_and(|(from, since)| from > since - looks_back)
+        measured_from.zip(self.busy_since).is_some_and(|(from, since)| from > since - BUSY_FOR_S)
     }
 
     /// What is tried first: a tenth of the ceiling, if there is one.
@@ -142,9 +142,8 @@ impl Drain {
     pub(super) fn see(&mut self, now: f64, passed: f64, lag: Lag, ceiling: Option<f64>) {
         let undelivered = to_f64(lag.undelivered());
         self.note(now, lag);
-        self.lags.push_back((now, undelivered));
-        let looks_back = (LOOK_BACK_STEPS * self.step_s).max(LEAST_LOOK_BACK_S);
-        while self.lags.front().is_some_and(|(at, _)| now - at >= looks_back) {
+        self.lags.push_back((now, to_f64(lag.least)));
+        while self.lags.front().is_some_and(|(at, _)| now - at >= BUSY_FOR_S) {
             self.lags.pop_front();
         }
         let has_new = lag.end > self.end;
@@ -156,11 +155,11 @@ impl Drain {
         }
         let before = self.per_s(ceiling);
         let low = self.lags.iter().map(|(_, lag)| *lag).fold(f64::MAX, f64::min);
-        self.busy = low > BUSY_S * measured.unwrap_or(before);
+        self.busy = low > (BUSY_S * measured.unwrap_or(before)).max(FEW);
         self.busy_since = self.busy_since.or(Some(now)).filter(|_| self.busy);
         // Of a consumer that has not enough to do, what it was given says nothing of an estimate far above that.
         self.counted |= counted.is_some_and(|rate| self.busy || before <= MOST_RISE * rate);
-        let takes = counted.filter(|_| self.was_busy(looks_back));
+        let takes = counted.filter(|_| self.was_busy());
         self.best = self.best.into_iter().chain(takes).reduce(f64::max);
         self.measured = self.probed.is_none() && (self.measured || takes.is_some());
         // What was approved since the last commit and is not committed yet may be for a consumer that has stopped. What stood before
@@ -224,8 +223,15 @@ impl Drain {
             // This is what it took since its last commit, or since it began.
             self.begin_anew();
             self.resumed = Some(to_f64(lag.committed - committed) / self.step_s);
+            if now - at <= 2.0 * LONGEST_STEP_S {
+                // It may commit so seldom.
+                self.step_s = (2.0 * self.step_s).min(LONGEST_STEP_S);
+            }
         } else if self.busy {
             self.step_s = (now - at).max(0.9 * self.step_s).clamp(1.0, LONGEST_STEP_S);
+        } else if now - at > 2.0 * self.step_s {
+            // It had nothing to do meanwhile.
+            self.changes.clear();
         }
         self.looks = self.looks.saturating_add(1);
         self.changes.push_back((now, lag.committed));

@@ -1,3 +1,4 @@
+mod commits;
 mod starts;
 mod stuck;
 
@@ -78,7 +79,7 @@ fn a_consumer_that_stops_gets_probes_and_one_that_resumes_gets_its_share_within_
 fn while_nothing_is_committed_the_rate_does_not_rise() {
     let mut controller = Controller::new(10_000, 0);
     let mut turn = |at: u64, end: u64, committed: u64| {
-        controller.turn(&sample(at, Some(Lag { end, committed }), Some(1_000))).drain_per_s
+        controller.turn(&sample(at, Some(Lag::new(end, committed)), Some(1_000))).drain_per_s
     };
     let delivers: Vec<f64> = (0..10).map(|at| turn(at, 500 * at, 500 * at)).collect();
     assert_eq!(delivers[..6], [100.0, 200.0, 200.0, 200.0, 200.0, 200.0], "no rate counts yet");
@@ -124,7 +125,7 @@ fn while_nothing_is_delivered_the_floor_is_approved_each_second_and_it_is_for_an
     for (ceiling, floor) in [(None, 1), (Some(1_000), 10)] {
         let mut controller = Controller::new(30_000, 500);
         for at in 0..60 {
-            let lag = Some(Lag { end: 100_000, committed: 0 });
+            let lag = Some(Lag::new(100_000, 0));
             let Pace { room, reserved, why, .. } = controller.turn(&sample(at, lag, ceiling));
             let expected = if at > 10 { Throttle::Stopped } else { Throttle::Lag };
             assert_eq!((room, reserved, why), (floor, 0, expected), "{at}: it has committed nothing");
@@ -135,7 +136,7 @@ fn while_nothing_is_delivered_the_floor_is_approved_each_second_and_it_is_for_an
 #[test]
 fn a_probe_is_for_any_intent_also_where_the_room_is_less_than_the_reserved_share() {
     let mut controller = Controller::new(30_000, 500);
-    let mut turn = |at: u64| controller.turn(&sample(at, Some(Lag { end: 20, committed: 0 }), None));
+    let mut turn = |at: u64| controller.turn(&sample(at, Some(Lag::new(20, 0)), None));
     (0..40).for_each(|at| _ = turn(at));
     let pace = turn(40);
     assert_eq!((pace.room, pace.reserved, pace.why), (10, 9, Throttle::Stopped), "30 s of 1 per second, less 20");
@@ -173,8 +174,8 @@ fn the_best_rate_is_the_ceiling_or_what_was_measured_and_is_kept() {
         controller.turn(&sample(at, Some(lag), ceiling)).best_per_s
     };
     // It has enough to do for two minutes, and then little.
-    let enough = |at: u64| Lag { end: 100_000 + 300 * at, committed: 300 * at };
-    let little = |at: u64| Lag { end: 136_000 + 2 * at, committed: 136_000 + 2 * at };
+    let enough = |at: u64| Lag::new(100_000 + 300 * at, 300 * at);
+    let little = |at: u64| Lag::new(136_000 + 2 * at, 136_000 + 2 * at);
     let first: Vec<_> = (0..120).map(|at| best(&mut controller, at, enough(at), None)).collect();
     assert!(first[..4].iter().all(Option::is_none), "three looks have to find progress: {first:?}");
     assert_eq!(first[8..].iter().flatten().count(), 112);
@@ -191,7 +192,7 @@ fn a_route_whose_policy_changes_keeps_what_is_known_of_its_delivery() {
     let mut world = World::new(30, &|_| 400.0);
     let before = world.run(200).pop().unwrap().pace;
     let mut changed = world.controller.changed_to(60_000, 0);
-    let after = changed.turn(&sample(200, Some(Lag { end: 70_000, committed: 69_000 }), None));
+    let after = changed.turn(&sample(200, Some(Lag::new(70_000, 69_000)), None));
     assert!(after.drain_per_s > 0.9 * before.drain_per_s && after.measured_per_s.is_some(), "{before:?} {after:?}");
     assert!(after.room > 20_000, "60 s of it: {after:?}");
 }
@@ -233,7 +234,7 @@ fn permits_halve_every_10_s_while_the_lag_is_not_known_down_to_the_floor() {
 fn once_the_lag_is_not_known_for_10_s_the_floor_is_approved_however_much_stood_before() {
     let mut controller = Controller::new(30_000, 0);
     let mut room = |at: u64, lag: Option<Lag>| controller.turn(&sample(at, lag, Some(500))).room;
-    let stands = Some(Lag { end: 100_000, committed: 0 });
+    let stands = Some(Lag::new(100_000, 0));
     (0..60).for_each(|at| _ = room(at, stands));
     assert!((60..70).all(|at| room(at, None) == 0), "an answer may still come");
     let rooms: Vec<u64> = (70..73).map(|at| room(at, None)).collect();
@@ -299,7 +300,7 @@ fn where_weir_itself_holds_intents_up_their_age_bounds_what_comes_at_once_afterw
 fn offsets_that_go_back_are_a_new_beginning() {
     let mut controller = Controller::new(30_000, 200);
     let turn = |controller: &mut Controller, at, end, committed| {
-        controller.turn(&sample(at, Some(Lag { end, committed }), Some(100)))
+        controller.turn(&sample(at, Some(Lag::new(end, committed)), Some(100)))
     };
     for at in 0..60 {
         turn(&mut controller, at, 10_000 + at * 50, 9_000 + at * 50);
@@ -356,7 +357,7 @@ fn a_long_time_in_which_nothing_is_approved_gives_no_more_room_than_ahead_while_
     let mut controller = Controller::new(10_000, 0);
     let mut turn =
         |at: u64, lag: Option<Lag>, approved: u64| controller.turn(&Sample { approved, ..sample(at, lag, Some(50)) });
-    (0..100).for_each(|at| _ = turn(at, Some(Lag { end: 40 * at, committed: 40 * at }), 0));
+    (0..100).for_each(|at| _ = turn(at, Some(Lag::new(40 * at, 40 * at)), 0));
     let pace = (100..3_700).map(|at| turn(at, None, 0)).last().unwrap();
     assert_eq!((pace.room, pace.why), (500, Throttle::LagUnknown), "10 s of 50: nothing was there to be delivered");
     let used = turn(3_700, None, 500);

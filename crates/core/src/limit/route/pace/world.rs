@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{Controller, Deliveries, DeliverySignals, Lag, Pace, Sample, WaitingQueue, to_f64, whole};
+use super::{
+    Controller, Delivered, Deliveries, DeliverySignals, Lag, Pace, PartitionLag, Sample, WaitingQueue, to_f64, whole,
+};
 
 /// What the consumer group takes per second, by time.
 pub(super) type Rate<'r> = &'r dyn Fn(f64) -> f64;
@@ -10,12 +12,15 @@ pub(super) type Rate<'r> = &'r dyn Fn(f64) -> f64;
 /// A route with intents that wait for it, and its consumer.
 pub(super) struct World<'r> {
     pub(super) controller: Controller,
+    pub(super) delivered: Delivered<u32>,
     pub(super) ahead: Duration,
     pub(super) ceiling: Option<u64>,
     pub(super) takes: Rate<'r>,
     /// Intents that come per second; they wait where they are not approved.
     pub(super) comes: Rate<'r>,
     pub(super) commit_every_s: f64,
+    /// When it commits at other times, and how often then.
+    pub(super) commits: Option<(f64, f64)>,
     /// When the lag cannot be found out.
     pub(super) unknown: std::ops::Range<f64>,
     pub(super) slow: &'r dyn Fn(f64) -> f64,
@@ -85,11 +90,13 @@ impl<'r> World<'r> {
     pub(super) fn new(ahead_s: i64, takes: Rate<'r>) -> Self {
         Self {
             controller: Controller::new(ahead_s * 1000, 0),
+            delivered: Delivered::default(),
             ahead: Duration::from_secs(ahead_s.unsigned_abs()),
             ceiling: None,
             takes,
             comes: &|_| 1e9,
             commit_every_s: 5.0,
+            commits: None,
             unknown: 0.0..0.0,
             slow: &|_| 1.0,
             aborted: None,
@@ -103,7 +110,7 @@ impl<'r> World<'r> {
     fn restart(&mut self, keeps: bool) {
         let kept = self.controller.to_keep();
         let ahead_ms = i64::try_from(self.ahead.as_millis()).unwrap_or(i64::MAX);
-        self.controller = Controller::new(ahead_ms, 0);
+        (self.controller, self.delivered) = (Controller::new(ahead_ms, 0), Delivered::default());
         if keeps {
             self.controller.recall(kept, kept);
         }
@@ -125,11 +132,15 @@ impl<'r> World<'r> {
                 gaps.extend((0..partitions).map(|number| (approved + 3.0 * f64::from(number), each)));
                 end += count;
             }
+            if let Some((_, commit_every_s)) = self.commits.take_if(|(then, _)| at >= *then) {
+                self.commit_every_s = commit_every_s;
+            }
             if let Some((_, keeps)) = self.restarts.take_if(|(then, _)| at >= *then) {
                 self.restart(keeps);
             }
             let unknown = self.unknown.contains(&at);
-            let lag = (!unknown).then(|| Lag { end: whole(end), committed: whole(committed) });
+            let known = PartitionLag { committed: Some(whole(committed)), undelivered: whole(end) - whole(committed) };
+            let lag = (!unknown).then(|| self.delivered.look([(0, known)]).lag);
             let approved = whole(end - known_end);
             let slow = (self.slow)(at) * self.oldest.as_ref().map_or(1.0, |oldest| oldest.slow);
             let sample = Sample { at: Duration::from_secs_f64(at), lag, ceiling: self.ceiling, slow, approved };

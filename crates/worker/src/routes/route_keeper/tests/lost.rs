@@ -108,7 +108,7 @@ async fn a_turn_that_was_made_again_gives_no_more_than_the_newest_lag_leaves_and
         assert_eq!(scene.known().grant.permits, 30, "a second of what is tried first");
         let _taken = scene.take(30);
         scene.clock.advance(TURN_EVERY);
-        let lag = Ok(Some(Lag { end: undelivered, committed: 0 }));
+        let lag = Ok(Some(Lag::new(undelivered, 0)));
         scene.look.store(Some(Arc::new(OffsetsSeen { at: scene.clock.passed(), lag, ..OffsetsSeen::clone(&look(0)) })));
         assert!(keeper.round().await, "the next one at once");
         assert_eq!((scene.state.held(), scene.known().grant.permits), (30 + more, more), "{undelivered} undelivered");
@@ -129,7 +129,7 @@ async fn a_rate_that_was_measured_while_a_turn_had_no_answer_is_told_by_the_next
     // A consumer that takes more each second.
     for second in 0..=LOST {
         let committed = 10 * second * second;
-        let lag = Ok(Some(Lag { end: 100_000 + committed, committed }));
+        let lag = Ok(Some(Lag::new(100_000 + committed, committed)));
         scene.look.store(Some(Arc::new(OffsetsSeen { at: scene.clock.passed(), lag, ..OffsetsSeen::clone(&look(0)) })));
         keeper.round().await;
         scene.clock.advance(Duration::from_secs(1));
