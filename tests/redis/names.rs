@@ -93,7 +93,7 @@ async fn while_the_node_of_the_names_hangs_other_nodes_users_are_asked_by_new_st
     let pool = RedisPool::new(&options, &stats, &opened, 4);
     let found = looking.look_at_shards().await;
     pool.take_over(&mut looking, &found);
-    let mut store = PooledStore(pool);
+    let mut store = PooledStore::new(pool);
     admit_all(&mut store, &batch(at(0), &[], vec![of_campaign("spring", of_the_same)])).await;
 
     cluster.freeze(of_names);
