@@ -164,6 +164,8 @@ async fn an_intent_that_is_certainly_not_recorded_pays_nothing() {
     let lost = || StoreError::LostHistory { shards: vec![0], message: "by the test".to_owned() };
     assert_eq!(used_after(Silent(lost), &[]).await, 0, "its shard has lost its history");
     assert_eq!(used_after(Silent(lost), &[0]).await, 0, "its shard is not asked");
+    let refused = || StoreError::NotRecorded("by the test".to_owned());
+    assert_eq!(used_after(Silent(refused), &[]).await, 0, "Redis refuses to write");
     let temporary = || StoreError::Temporary("by the test".to_owned());
     assert_eq!(used_after(Refuses(temporary), &[]).await, 0, "its node is known not to answer");
     assert_eq!(used_after(Silent(temporary), &[]).await, TRIES, "it may be recorded, and then it is a replay");
