@@ -264,9 +264,10 @@ impl<S: Store, C: Clock> QueryService<S, C> {
             let why = "sends that were approved while Redis was unavailable are being recorded";
             return Err(StoreError::Temporary(why.to_owned()));
         }
-        if requests.is_empty() {
-            return Ok(());
-        }
+        let Some(first) = requests.first() else { return Ok(()) };
+        let user = asked.request(*first).user;
+        // Until then nothing is asked, so whoever is refused or goes away has recorded nothing.
+        self.store.ready_for(user).await?;
         // Whoever asks may go away meanwhile.
         let (batch, answers) = asked.to_ask();
         let admitted = self.store.admit(batch, answers).await;

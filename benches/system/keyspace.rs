@@ -57,7 +57,7 @@ impl Opened {
         loop {
             match self.store.admit(&batch, &mut answers).await {
                 Ok(()) => break,
-                Err(StoreError::Temporary(_)) if began.elapsed() < PATIENCE => {}
+                Err(StoreError::Temporary(_) | StoreError::NotRecorded(_)) if began.elapsed() < PATIENCE => {}
                 Err(error) => bail!("the store: {error}"),
             }
         }

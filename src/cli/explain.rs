@@ -138,9 +138,12 @@ async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, 
     let clock = match clocks::compared(&keyspace.options).await {
         Ok(clock) => clock,
         Err(denied @ StoreError::Fatal(_)) => return Err(denied).context("clocks cannot be compared"),
-        Err(StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. }) => {
-            ComparedClock::new(SystemClock)
-        }
+        Err(
+            StoreError::Temporary(_)
+            | StoreError::NotRecorded(_)
+            | StoreError::TooSlow(_)
+            | StoreError::LostHistory { .. },
+        ) => ComparedClock::new(SystemClock),
     };
     let (store, metrics) = (keyspace.store(), Arc::new(Metrics::default()));
     let ledger = keyspace.ledger(clocks::of_ledger(&clock));

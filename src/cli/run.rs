@@ -124,7 +124,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let asked = Decider { wheel: None, ..decider.clone() };
     let topics: Arc<[String]> = settings.kafka.topics_of_users().into();
     let query = || {
-        let store = PooledStore(Arc::clone(&pool));
+        let store = PooledStore::new(Arc::clone(&pool));
         QueryService::new(&asked, EntryPoint::Http, store, clock.clone(), Arc::clone(&metrics))
             .beside(Arc::clone(&deferred_shards))
             .of_topics(Arc::clone(&topics))

@@ -91,7 +91,7 @@ impl Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Temporary(message) | StoreError::TooSlow(message) => {
+            StoreError::Temporary(message) | StoreError::NotRecorded(message) | StoreError::TooSlow(message) => {
                 Self::not_now("store_away", format!("Redis does not answer: {message}. Ask again"), AWAY_RETRY_S)
             }
             StoreError::LostHistory { message, .. } => Self::not_now("history_lost", message, LOST_RETRY_S),

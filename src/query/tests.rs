@@ -23,7 +23,7 @@ use weir_worker::{
     clock::SystemClock,
 };
 
-use self::TestStore::{Hangs, Knows, Silent};
+use self::TestStore::{Full, Hangs, Knows, Refuses, Silent};
 use super::*;
 
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
@@ -44,12 +44,28 @@ pub(crate) enum TestStore {
     Knows(Time),
     /// It says when it is asked, and never answers.
     Hangs(Arc<Notify>),
+    /// Whoever is to ask it is refused.
+    Refuses(fn() -> StoreError),
+    /// It says when somebody waits for others who ask it, and these never end.
+    Full(Arc<Notify>),
 }
 
 impl Store for TestStore {
+    async fn ready_for(&mut self, _: UserHash) -> Result<(), StoreError> {
+        match self {
+            Silent(_) | Knows(_) | Hangs(_) => Ok(()),
+            Refuses(error) => Err(error()),
+            Full(waits) => {
+                waits.notify_one();
+                std::future::pending().await
+            }
+        }
+    }
+
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         let before = match self {
             Silent(error) => return Err(error()),
+            Refuses(_) | Full(_) => unreachable!("nobody may ask it"),
             Knows(before) => *before,
             Hangs(asked) => {
                 asked.notify_one();
@@ -148,7 +164,10 @@ async fn an_intent_that_is_certainly_not_recorded_pays_nothing() {
     let lost = || StoreError::LostHistory { shards: vec![0], message: "by the test".to_owned() };
     assert_eq!(used_after(Silent(lost), &[]).await, 0, "its shard has lost its history");
     assert_eq!(used_after(Silent(lost), &[0]).await, 0, "its shard is not asked");
+    let refused = || StoreError::NotRecorded("by the test".to_owned());
+    assert_eq!(used_after(Silent(refused), &[]).await, 0, "Redis refuses to write");
     let temporary = || StoreError::Temporary("by the test".to_owned());
+    assert_eq!(used_after(Refuses(temporary), &[]).await, 0, "its node is known not to answer");
     assert_eq!(used_after(Silent(temporary), &[]).await, TRIES, "it may be recorded, and then it is a replay");
 }
 
@@ -171,18 +190,30 @@ async fn who_goes_away_before_the_store_is_asked_pays_nothing() {
     assert_eq!(used(budgets, &policy, tokens).await, 1);
 }
 
-#[tokio::test]
-async fn who_goes_away_while_the_store_is_asked_may_be_recorded_and_pays() {
-    let (tokens, asked) = (Tokens::new(false), Arc::<Notify>::default());
-    let (mut query, budgets, policy) = service(&budget(1_000, ""), Hangs(Arc::clone(&asked)), &tokens);
+/// What is used of the budget when so many have gone away who decided by this store, each once it has said so.
+async fn used_by_the_gone(store: TestStore, said: &Notify) -> u64 {
+    let tokens = Tokens::new(false);
+    let (mut query, budgets, policy) = service(&budget(1_000, ""), store, &tokens);
     for _ in 0..TRIES {
         tokio::select! {
             biased;
             _ = query.decide(INTENT) => panic!("the store has answered"),
-            () = asked.notified() => {}
+            () = said.notified() => {}
         }
     }
-    assert_eq!(used(budgets, &policy, tokens).await, TRIES);
+    used(budgets, &policy, tokens).await
+}
+
+#[tokio::test]
+async fn who_goes_away_while_others_ask_the_store_pays_nothing() {
+    let waits = Arc::<Notify>::default();
+    assert_eq!(used_by_the_gone(Full(Arc::clone(&waits)), &waits).await, 0);
+}
+
+#[tokio::test]
+async fn who_goes_away_while_the_store_is_asked_may_be_recorded_and_pays() {
+    let asked = Arc::<Notify>::default();
+    assert_eq!(used_by_the_gone(Hangs(Arc::clone(&asked)), &asked).await, TRIES);
 }
 
 /// Asks for the decision on the known intent, which has to be the one of before; also where the gate would deny it by now.

@@ -10,7 +10,10 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{redis::RedisCluster, wait_until};
 use weir::config::HttpSettings;
-use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
+use weir_core::{
+    basis::shard::{UserHash, slot_of_shard},
+    limit::budget::BudgetId,
+};
 
 use crate::{
     client::Client,
@@ -223,6 +226,34 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
     wait_until(DEADLINE, "all are available", || names.iter().all(|name| is_available(name)));
     scene.drain(&mut worker);
     wait_whole(&worker);
+}
+
+/// Whoever is refused at once has asked the node nothing.
+#[test]
+fn requests_for_users_of_a_node_that_is_known_not_to_answer_pay_nothing() {
+    const REQUESTS: usize = 50;
+    let mut cluster = RedisCluster::start_with(3, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
+    let victim = 1;
+    let owned = cluster.slots_of(victim).unwrap();
+    let is_on_it = |shard: u16| owned.contains(&slot_of_shard(shard, SHARDS));
+    let shard_of = |name: &String| BudgetId { name: name.as_str().into(), campaign: None }.shard(SHARDS);
+    let name = (0..).map(|number| format!("b{number}")).find(|name| !is_on_it(shard_of(name))).unwrap();
+    let user = (0_u64..).find(|user| is_on_it(UserHash::of(&user.to_string()).shard(SHARDS))).unwrap();
+    let budget = format!("[[budgets]]\nname = {name:?}\nlimit = 1_000\ntotal = true\n");
+    let mut scene = Scene::on_redis(cluster.nodes(), "budgets-refused", 1, &unlimited(1, &budget));
+    for (variable, value) in [("WEIR__REDIS__TIMEOUT", "500ms"), ("WEIR__HTTP__RATE", "0")] {
+        scene.set(variable, value);
+    }
+    let (worker, client) = Client::ready(&scene, "one");
+    cluster.freeze(victim);
+    wait_degraded(&worker, "shards_unavailable");
+    for number in 0..REQUESTS {
+        let intent = json!({"id": format!("i{number}"), "user_id": user});
+        client.decide("", &intent).problem(503, "store_away");
+    }
+    cluster.thaw(victim);
+    wait_whole(&worker);
+    wait_used(&client, &name, None, 0);
 }
 
 #[test]

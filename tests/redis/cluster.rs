@@ -151,7 +151,7 @@ async fn a_node_that_comes_back_empty_stops_its_shards_and_no_others() {
     let found = patiently(Duration::from_secs(30), async || {
         match weir_core::ports::Store::admit(&mut store, &batch, &mut answers).await {
             Err(StoreError::LostHistory { shards, .. }) => Some(shards),
-            Err(StoreError::Temporary(_)) => None,
+            Err(StoreError::Temporary(_) | StoreError::NotRecorded(_)) => None,
             other => panic!("{other:?}"),
         }
     });

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, opened, own, own_store, patiently, place_of,
-    request, sent, server, shard_of, store, temporary,
+    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, not_recorded, opened, own, own_store,
+    patiently, place_of, request, sent, server, shard_of, store, temporary,
 };
 use testkit::{
     proxy::Mode,
@@ -67,7 +67,7 @@ async fn a_server_that_takes_no_writes_is_waited_for_and_nothing_is_written_mean
         let (asked, before) = (batch(at(0), &[cap(1, 1000)], requests), server.query::<u64>(&["DBSIZE"]).unwrap());
         order(breaks);
         let (answers, result) = admit(&mut store, &asked).await;
-        assert!(temporary(result).contains(code), "{code}");
+        assert!(not_recorded(result).contains(code), "{code}");
         assert!(answers.iter().all(Option::is_none), "{code}");
         assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), before, "{code}");
         order(mends);
@@ -239,7 +239,7 @@ async fn a_history_that_something_else_wrote_holds_up_its_user_only() {
     admit_all(&mut store, &batch(at(0), &[], users(64))).await;
     let key = write(&server, &store, UserHash::of("u-5"), b"foreign");
     let (answers, result) = admit(&mut store, &batch(at(0), &[], users(64))).await;
-    assert!(temporary(result).contains(&key));
+    assert!(not_recorded(result).contains(&key));
     let open: Vec<usize> = answers.iter().enumerate().filter(|(_, a)| a.is_none()).map(|(place, _)| place).collect();
     assert_eq!(open, [5]);
 }

@@ -229,7 +229,7 @@ async fn frozen_at(step: usize, work: &Work) -> bool {
         ) => true,
         // Frozen while it looked at the keyspace, which the other run has changed since.
         Err(RebuildError::Store(StoreError::Fatal(_))) => *work == Work::Lengthen,
-        Err(RebuildError::Store(StoreError::TooSlow(_))) | Ok(()) => false,
+        Err(RebuildError::Store(StoreError::NotRecorded(_) | StoreError::TooSlow(_))) | Ok(()) => false,
     };
     assert!(refused || ended.is_ok(), "step {step} of {work:?}: {ended:?}");
     assert_ne!(decided(4, 4000).await, AdmitVerdict::Allowed, "step {step}: one was restored, one decided since");

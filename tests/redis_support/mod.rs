@@ -160,7 +160,7 @@ pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<A
     let mut said = None;
     let done = patiently(Duration::from_secs(60), async || match store.admit(batch, &mut answers).await {
         Ok(()) => Some(()),
-        Err(StoreError::Temporary(message) | StoreError::TooSlow(message)) => {
+        Err(StoreError::Temporary(message) | StoreError::NotRecorded(message) | StoreError::TooSlow(message)) => {
             said = Some(message);
             None
         }
@@ -187,6 +187,16 @@ pub fn temporary<T>(result: Result<T, StoreError>) -> String {
     match result {
         Err(StoreError::Temporary(message)) => message,
         Err(other) => panic!("not temporary: {other:?}"),
+        Ok(_) => panic!("no error"),
+    }
+}
+
+/// What an error says that may be over soon, where nothing that has no answer was recorded.
+#[track_caller]
+pub fn not_recorded<T>(result: Result<T, StoreError>) -> String {
+    match result {
+        Err(StoreError::NotRecorded(message)) => message,
+        Err(other) => panic!("it may be recorded: {other:?}"),
         Ok(_) => panic!("no error"),
     }
 }

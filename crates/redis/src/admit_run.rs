@@ -373,7 +373,9 @@ impl<'a> AdmitRun<'a> {
                 "Redis has answered {done} intents so far, of very long histories"
             )));
         }
+        let may_be_recorded = missing.iter().any(|request| self.unclear.contains(&shard(*request)));
         let why = self.last.unwrap_or_else(|| "no reply".to_owned());
-        Err(StoreError::Temporary(format!("{} of {} sends have no answer: {why}", missing.len(), self.answers.len())))
+        let message = format!("{} of {} sends have no answer: {why}", missing.len(), self.answers.len());
+        Err(if may_be_recorded { StoreError::Temporary(message) } else { StoreError::NotRecorded(message) })
     }
 }

@@ -164,18 +164,39 @@ impl Drop for Loan {
     }
 }
 
-#[derive(Clone)]
-pub struct PooledStore(pub Arc<RedisPool>);
+/// A store of a pool, for one request after the other.
+pub struct PooledStore {
+    pool: Arc<RedisPool>,
+    /// For the request that is made next.
+    loan: Option<Loan>,
+}
+
+impl PooledStore {
+    pub fn new(pool: Arc<RedisPool>) -> Self {
+        Self { pool, loan: None }
+    }
+}
 
 impl Store for PooledStore {
+    async fn ready_for(&mut self, user: UserHash) -> Result<(), StoreError> {
+        // One that was not used goes back before another one is waited for.
+        self.loan = None;
+        self.loan = Some(self.pool.borrow(user).await?);
+        Ok(())
+    }
+
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         // One request is about one user.
         let Some(request) = batch.requests.first() else { return Ok(()) };
-        self.0.borrow(request.user).await?.store().admit(batch, answers).await
+        let mut loan = match self.loan.take() {
+            Some(loan) => loan,
+            None => self.pool.borrow(request.user).await?,
+        };
+        loan.store().admit(batch, answers).await
     }
 
     fn shards(&self) -> u16 {
-        self.0.opened.keyspace.meta().layout.shards
+        self.pool.opened.keyspace.meta().layout.shards
     }
 
     /// Others look.
@@ -185,16 +206,16 @@ impl Store for PooledStore {
 
     async fn record(&mut self, sends: &[DeferredSend], now: Time) -> Result<(), StoreError> {
         let Some(send) = sends.first() else { return Ok(()) };
-        self.0.borrow(send.user).await?.store().record(sends, now).await
+        self.pool.borrow(send.user).await?.store().record(sends, now).await
     }
 }
 
 impl Histories for PooledStore {
     async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
-        self.0.borrow(user).await?.store().history_of(user).await
+        self.pool.borrow(user).await?.store().history_of(user).await
     }
 
     async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {
-        self.0.borrow(user).await?.store().forget(user).await
+        self.pool.borrow(user).await?.store().forget(user).await
     }
 }

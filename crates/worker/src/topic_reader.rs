@@ -166,7 +166,12 @@ where
             match serving.during(feed.take(topic, items, outcomes)).await? {
                 Ok(()) => break,
                 Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
-                Err(error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. })) => {
+                Err(
+                    error @ (StoreError::Temporary(_)
+                    | StoreError::NotRecorded(_)
+                    | StoreError::TooSlow(_)
+                    | StoreError::LostHistory { .. }),
+                ) => {
                     tracing::warn!("{} are not all taken: {error}; trying again", F::TOPIC.as_str());
                     self.wait(state, error.to_string(), pause).await?;
                 }

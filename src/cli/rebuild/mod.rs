@@ -230,7 +230,10 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(begin: impl 
     begun.map_err(|error| match error {
         RebuildError::Store(StoreError::Fatal(message)) => UsageError(message).into(),
         RebuildError::Store(
-            error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. }),
+            error @ (StoreError::Temporary(_)
+            | StoreError::NotRecorded(_)
+            | StoreError::TooSlow(_)
+            | StoreError::LostHistory { .. }),
         ) => error.into(),
         RebuildError::TakenOver => error.into(),
     })

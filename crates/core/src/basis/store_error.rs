@@ -6,6 +6,9 @@ pub enum StoreError {
     /// It may answer later: the connection is lost, a slot moves, memory is full. Retry with backoff.
     #[error("{0}")]
     Temporary(String),
+    /// The same, and none that has no answer was recorded: nothing was asked for it, or that was refused.
+    #[error("{0}")]
+    NotRecorded(String),
     /// It answers, but would take too long for all: ask for fewer at a time. What has an answer was recorded.
     #[error("{0}")]
     TooSlow(String),

@@ -4,7 +4,7 @@ pub mod embedded;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future::Future,
+    future::{Future, ready},
     pin::Pin,
     time::Duration,
 };
@@ -67,6 +67,13 @@ pub struct ShardsFound {
 
 /// Where histories are: decides sends and records them, atomically a user.
 pub trait Store: Send {
+    /// Waits until this store can be asked about a user, where many share its connections: [`Store::admit`] then asks at once. Nothing is
+    /// asked before. Safe to drop half way. Fails where it is known that nobody would answer, or too many wait.
+    fn ready_for(&mut self, user: UserHash) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let _ = user;
+        ready(Ok(()))
+    }
+
     /// Answers all requests of a batch whose place in `answers` (as long as `batch.requests`) is still empty.
     ///
     /// Safe to call again after an error, and to drop half way: a send that was recorded already is answered as

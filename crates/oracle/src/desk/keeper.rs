@@ -132,6 +132,10 @@ where
     }
 
     fn ask(&mut self, service: ServiceName, reply: oneshot::Sender<Admission>) {
+        // Whoever has gone works on nothing.
+        if reply.is_closed() {
+            return;
+        }
         let now_ms = self.now_ms();
         let admission = match self.admissions.ask(&service, now_ms, fastrand::u32(..)) {
             Some(admission) => admission,
@@ -149,13 +153,19 @@ where
                 Admission::Denied(Denial::NoLease, 1)
             }
         };
-        match admission {
-            Admission::Given { .. } => self.observer.admissions(&service, AdmissionEvent::Admitted, 1),
-            Admission::Denied(denial, _) => self.observer.admissions(&service, AdmissionEvent::Denied(denial), 1),
-            Admission::NoInstances(_) => {}
+        let event = match admission {
+            Admission::Given { .. } => Some(AdmissionEvent::Admitted),
+            Admission::Denied(denial, _) => Some(AdmissionEvent::Denied(denial)),
+            Admission::NoInstances(_) => None,
+        };
+        match reply.send(admission) {
+            Ok(()) => event.into_iter().for_each(|event| self.observer.admissions(&service, event, 1)),
+            // It has gone meanwhile.
+            Err(Admission::Given { id: AdmissionId { holder, number }, .. }) => {
+                self.admissions.end(&service, &holder, End { number, took_ms: None }, now_ms);
+            }
+            Err(Admission::Denied(..) | Admission::NoInstances(_)) => {}
         }
-        // One who has gone meanwhile leaves its admission to the timeout.
-        let _ = reply.send(admission);
     }
 
     fn take_turns(&mut self) {

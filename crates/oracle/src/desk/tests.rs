@@ -1,20 +1,23 @@
-//! The task on services that never answer.
+//! The task on services that never answer, or when they are told to.
 
 use std::{
-    future::pending,
+    future::{pending, poll_fn},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::Poll,
 };
 
+use tokio::sync::Notify;
 use weir_core::{limit::share::TurnNumber, ports::Share};
 use weir_worker::clock::SystemClock;
 
 use super::*;
 use crate::{
     observer::{AdmissionEvent, AdmissionObserver},
-    service::{ServiceShares, Services, ShareReply, ShareTurn},
+    service::{ServiceShares, Services, ShareReply, ShareTurn, Total},
 };
 
 /// How long a test may wait.
@@ -32,15 +35,19 @@ impl AdmissionObserver for Unobserved {
     fn set_outstanding(&self, _: usize) {}
 }
 
-struct Silent;
+/// Where turns are answered when it is told to, with a share of one admission, and nothing else is.
+#[derive(Clone, Default)]
+struct Told(Arc<Notify>);
 
-impl Share<ServiceShares> for Silent {
+impl Share<ServiceShares> for Told {
     async fn turn(&mut self, _: &ServiceName, _: TurnNumber, _: &ShareTurn) -> Result<ShareReply, StoreError> {
-        pending().await
+        self.0.notified().await;
+        let total = Total { instances: 1, per_s: 10, concurrency: 1, timeout_ms: 3_600_000 };
+        Ok(ShareReply { per_s: 10, concurrency: 1, total, members: 1, ..ShareReply::default() })
     }
 }
 
-impl Services for Silent {
+impl Services for Told {
     async fn register(
         &mut self,
         _: &ServiceName,
@@ -66,7 +73,7 @@ fn an_id_is_a_holder_and_a_number() {
 
 #[tokio::test]
 async fn however_many_look_at_services_others_are_registered() {
-    let (keeper, desk) = ServiceKeeper::new(|| Silent, "one", SystemClock, Arc::new(Unobserved));
+    let (keeper, desk) = ServiceKeeper::new(Told::default, "one", SystemClock, Arc::new(Unobserved));
     tokio::spawn(keeper.run());
     let begun = Arc::new(AtomicUsize::new(0));
     for number in 0..200 {
@@ -88,4 +95,32 @@ async fn however_many_look_at_services_others_are_registered() {
     let refused = desk.register(&name("email"), name("i"), Some(registration)).await;
     let reason = refused.map(drop).expect_err("Redis hangs").to_string();
     assert!(reason.contains("no answer within"), "it has been asked: {reason}");
+}
+
+#[tokio::test]
+async fn who_goes_away_before_the_answer_holds_no_admission() {
+    let told = Told::default();
+    let connect = told.clone();
+    let (keeper, desk) = ServiceKeeper::new(move || connect.clone(), "one", SystemClock, Arc::new(Unobserved));
+    tokio::spawn(keeper.run());
+    let email = name("email");
+    {
+        let mut asking = pin!(desk.ask(&email));
+        let waits = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context).is_pending())).await;
+        // Messages are taken in their order: it waits for the first turn by now.
+        assert!(waits && desk.states().await.len() == 1);
+    }
+    told.0.notify_one();
+    let given = async {
+        loop {
+            match desk.ask(&email).await {
+                Admission::Given { .. } => return,
+                // On a slow machine the turn had no answer in time.
+                Admission::Denied(Denial::NoLease, _) => told.0.notify_one(),
+                other => panic!("one may work at a time: {other:?}"),
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, given).await.expect("it is given");
 }

@@ -185,9 +185,12 @@ impl Lock<'_> {
         match self.take(cluster).await {
             Ok(()) => {}
             Err(StoreError::Temporary(_)) => return Ok(false),
-            Err(error @ (StoreError::TooSlow(_) | StoreError::LostHistory { .. } | StoreError::Fatal(_))) => {
-                return Err(error);
-            }
+            Err(
+                error @ (StoreError::NotRecorded(_)
+                | StoreError::TooSlow(_)
+                | StoreError::LostHistory { .. }
+                | StoreError::Fatal(_)),
+            ) => return Err(error),
         }
         let noted = Request::plain("HGET", (self.keyspace.rebuild_key(), "run"));
         let noted = cluster.ask(self.keyspace.meta_slot(), noted).await.map_err(startup)?;

@@ -521,6 +521,10 @@ fn is_silent() -> StoreError {
     StoreError::Temporary("by the test".to_owned())
 }
 
+fn refuses() -> StoreError {
+    StoreError::NotRecorded("by the test".to_owned())
+}
+
 fn has_lost_its_history() -> StoreError {
     StoreError::LostHistory { shards: vec![0], message: "by the test".to_owned() }
 }

@@ -96,7 +96,7 @@ impl UnavailableShards {
                     continue;
                 }
                 Err(StoreError::LostHistory { .. }) => Why::Lost,
-                Err(StoreError::Temporary(_) | StoreError::TooSlow(_)) => Why::Silent,
+                Err(StoreError::Temporary(_) | StoreError::NotRecorded(_) | StoreError::TooSlow(_)) => Why::Silent,
                 Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
             };
             self.absences.not_answered(shard, began, why);

@@ -102,8 +102,8 @@ impl<'b, R: Records> AskedBatch<'b, R> {
 
     /// The store was asked these requests, in this order, and has ended with this error, if with any.
     pub fn heard(&mut self, requests: &[RequestIndex], error: Option<&StoreError>) {
-        // A shard that has lost its history records nothing.
-        let records_nothing = matches!(error, Some(StoreError::LostHistory { .. }));
+        // A shard that has lost its history records nothing, and one that refuses does not either.
+        let records_nothing = matches!(error, Some(StoreError::LostHistory { .. } | StoreError::NotRecorded(_)));
         self.asked(if records_nothing { &[] } else { requests });
     }
 

@@ -89,6 +89,7 @@ fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
         scope.spawn(|| pays_once(is_silent, false));
         scope.spawn(|| pays_once(is_silent, true));
         scope.spawn(|| pays_once(has_lost_its_history, false));
+        scope.spawn(|| pays_once(refuses, false));
     });
 }
 
@@ -117,20 +118,22 @@ fn the_last_intents_of_a_budget_are_not_denied_for_want_of_tokens_that_their_bat
 }
 
 #[test]
-fn what_a_shard_without_its_history_was_asked_for_pays_nothing() {
-    let ((world, used), mut calls) = (funded(""), 0);
-    let stop = world.stop.clone();
-    let lost = store(move |_, _| {
-        calls += 1;
-        if calls == 2 {
-            stop.cancel();
-        }
-        Err(has_lost_its_history())
-    });
-    let (end, world) = run_with(lost, world);
-    end.unwrap();
-    assert!(world.visible.is_empty());
-    assert_eq!(used(), 0);
+fn what_a_shard_without_its_history_or_one_that_refuses_was_asked_for_pays_nothing() {
+    for with in [has_lost_its_history, refuses] {
+        let ((world, used), mut calls) = (funded(""), 0);
+        let stop = world.stop.clone();
+        let records_nothing = store(move |_, _| {
+            calls += 1;
+            if calls == 2 {
+                stop.cancel();
+            }
+            Err(with())
+        });
+        let (end, world) = run_with(records_nothing, world);
+        end.unwrap();
+        assert!(world.visible.is_empty());
+        assert_eq!(used(), 0, "{}", with());
+    }
 }
 
 #[test]

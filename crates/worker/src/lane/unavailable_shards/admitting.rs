@@ -80,7 +80,9 @@ impl UnavailableShards {
             // What was answered is answered the same when it is read again, and a smaller batch is answered whole.
             Err(StoreError::TooSlow(message)) => return Ok(Admitted::TooSlow(requests.len(), message)),
             Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
-            Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => Some(error),
+            Err(error @ (StoreError::Temporary(_) | StoreError::NotRecorded(_) | StoreError::LostHistory { .. })) => {
+                Some(error)
+            }
             Ok(()) => None,
         };
         self.note_answers(&batch, &requests, (began, error.as_ref()));
