@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use weir_core::limit::route::{
     delivery_signals::{Deliveries, DeliverySignals, WaitingQueue},
-    pace::{Controller, Lag, Pace, Sample},
+    pace::{Controller, Delivered, Lag, Pace, PartitionLag, Sample},
 };
 
 use self::world::{Rate, Second, World};
