@@ -150,6 +150,9 @@ impl Leases {
         holding.end_leases(now);
         let unavailable_at = holding.unavailable_at(used.unavailable_after);
         let stock = holding.claimed(used, now);
+        if place.is_none() {
+            stock.has_another_batch();
+        }
         let (available, settled) = stock.available(place, judged_at, now);
         Line {
             budget,

@@ -20,8 +20,9 @@ const LEASE_PARTS: u32 = 10;
 /// A refill that nobody needs yet has at most so many tokens, or what is spent in a second, whichever is more: an instance that is killed
 /// loses what it holds.
 const SMALL: u64 = 2_000;
-/// Of a limit below 100,000 it has at most one of so many parts. At an even load an instance spends a hundredth of a rolling window's limit in a
-/// lease at most, and no refill grows beyond half as much again: so there it changes nothing.
+/// It has at most one of so many parts of the limit: what is held where no more intents come is denied to others. At an even load an instance
+/// spends a hundredth of a rolling window's limit in a lease at most, and no refill grows beyond half as much again: so there it changes
+/// nothing.
 const PARTS: u64 = 50;
 /// A spent budget is asked for again after so long, even if it frees later: a rebuild may have counted it again meanwhile, and an
 /// instance that stood still may have given tokens back.
@@ -58,6 +59,8 @@ pub(super) struct Stock {
     pub(super) span: SpanNow,
     pub(super) limit: u64,
     best_effort: bool,
+    /// Whether a batch has claimed some, and whether another one has since.
+    batches: [bool; 2],
     pub(super) held: HeldTokens,
     /// In the order of their places.
     pub(super) waiting: Vec<Waiter>,
@@ -97,6 +100,7 @@ impl Stock {
             span,
             limit,
             best_effort: false,
+            batches: [false; 2],
             held: HeldTokens::default(),
             waiting: Vec::new(),
             batch: first_refill(limit),
@@ -113,6 +117,11 @@ impl Stock {
 
     pub(super) fn claimed(&mut self, best_effort: bool, now: Moment) {
         (self.best_effort, self.claimed_at) = (best_effort, now);
+    }
+
+    /// A batch claims some that has not waited for it.
+    pub(super) const fn has_another_batch(&mut self) {
+        self.batches = [true, self.batches[0]];
     }
 
     /// How long before its end a lease is about to end.
@@ -185,11 +194,16 @@ impl Stock {
         self.claimed_at.plus(self.lease.get().min(KEPT))
     }
 
-    /// Whether the tokens are to be refilled before somebody needs them: it is in use, and few are left. `is_last`: no other window or
-    /// limit of the budget was claimed since.
+    /// Whether the tokens are to be refilled before somebody needs them: it is in use, and few are left. A first batch may be all that comes
+    /// here of a small campaign. `is_last`: no other window or limit of the budget was claimed since.
     fn wants_more(&self, spare: u64, is_last: bool, now: Moment) -> bool {
-        let is_in_use = is_last && now < self.in_use_until();
-        is_in_use && self.limit > 0 && spare.saturating_mul(2) < self.batch.max(self.spending.in_a_second(now))
+        let is_in_use = is_last && now < self.in_use_until() && self.batches[1];
+        is_in_use && self.limit > 0 && spare.saturating_mul(2) < self.batch.max(self.in_a_second(now))
+    }
+
+    /// What is spent in a second, as far as so much may be asked for ahead of need.
+    fn in_a_second(&self, now: Moment) -> u64 {
+        self.spending.in_a_second(now).min((self.limit / PARTS).max(1))
     }
 
     /// The turn that asks for tokens now, if any.
@@ -204,7 +218,7 @@ impl Stock {
         let most = self.limit - self.limit % unit;
         let need = lack.tokens.next_multiple_of(unit).min(most);
         // With what is spare, no more than is spent in a second.
-        let ahead = self.batch.max(self.spending.in_a_second(now).saturating_sub(lack.spare));
+        let ahead = self.batch.max(self.in_a_second(now).saturating_sub(lack.spare));
         let want = ahead.max(need).next_multiple_of(unit).min(most);
         let least = if need == 0 { unit } else { u64::from(lack.smallest).next_multiple_of(unit).min(need) };
         let lease_ms = i64::try_from(self.lease.get().as_millis()).unwrap_or(i64::MAX);

@@ -42,11 +42,11 @@ prop_compose! {
         -> Load { Load { instances, lanes, batch, most_cost, pause_ms } }
 }
 
-/// The most that a killed process may lose of a window of a budget: what it spends in a second, or a small part of the limit; half as much
-/// again; as much once more, of leases that end; and what its batches wait for.
+/// The most that a killed process may lose of a window of a budget: a small part of the limit, and no more than it spends in a second or 2,000;
+/// half as much again; as much once more, of leases that end; and what its batches wait for.
 fn may_lose(spec: Spec, load: Load, fullest_second: u64) -> u64 {
     let unit = if spec.best_effort { 1 } else { (spec.limit / 1_000).max(1) };
-    let ahead = fullest_second.max((spec.limit / 50).clamp(1, 2_000)) + unit;
+    let ahead = (spec.limit / 50).clamp(1, fullest_second.max(2_000)) + unit;
     3 * (ahead + load.lanes as u64 * load.batch * load.most_cost)
 }
 

@@ -355,6 +355,20 @@ fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not(
     assert_eq!((request.need, request.want), (1, 7));
 }
 
+/// What an instance holds of a small limit when no more of a campaign comes to it is denied to all others.
+#[test]
+fn a_first_batch_asks_for_what_it_needs_alone_and_later_ones_for_a_fiftieth_of_the_limit_more_at_most() {
+    let mut leases = Leases::new(10, 1);
+    for (batch, ahead) in [(1, None), (2, Some(LIMIT / 50))] {
+        assert_eq!(asks(&mut leases, batch, 600, at(batch)), Claimed::Pending);
+        let needed = reply(&mut leases, granted(600), at(batch), at(batch));
+        assert_eq!((needed.need, needed.want), (600, 600));
+        assert_eq!(outcomes(asks(&mut leases, batch, 600, at(batch))), [Outcome::Granted; 600]);
+        let turns = leases.due(at(batch)).turns;
+        assert_eq!(turns.first().map(|due| due.turn.want), ahead);
+    }
+}
+
 /// An instance that is killed loses what it holds.
 #[test]
 fn no_more_is_held_than_a_second_spends_and_a_small_refill_and_calls_are_rare() {

@@ -6,6 +6,8 @@ use crate::limit::budget::ledger::TakeAnswer;
 #[test]
 fn an_intent_that_a_budget_denies_leaves_another_one_to_a_later_intent_whose_ticket_waits_once_more() {
     let mut leases = Leases::new(10, 1);
+    // `c` has been claimed before, so that it is asked for ahead of need.
+    assert_eq!(outcomes(leases.claim(Ticket(1), &claim(vec![used("c")], 0, at(0)), at(0))), []);
     // One token of `a` is left.
     assert_eq!(asks(&mut leases, 1, 2, at(0)), Claimed::Pending);
     let last = TakeAnswer { granted: 1, ..answer(LIMIT, 1, 7, Some(60_000)) };
