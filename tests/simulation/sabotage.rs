@@ -123,7 +123,7 @@ planted! {
     /// A total of a campaign that had to make room is not marked as spent.
     GoneTotalReopened: Budgets, Some(0);
     /// A rebuild does not count the budgets again that are there.
-    SnapshotTrusted: Budgets, Some(368);
+    SnapshotTrusted: Budgets, Some(293);
     /// With `latest`, partitions that are added are read from their ends.
     AddedReadFromEnd: Growth, Some(0);
     /// A turn that is repeated writes nothing, so that its replica need not have the first one.
