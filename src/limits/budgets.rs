@@ -150,7 +150,9 @@ impl BudgetsShown {
                 Some(answer) => LimitView::of_budget(budget, &id, &answer, now),
                 None => LimitView::of_silent(budget, &id, state.and_then(|one| one.used)),
             };
-            LimitView { held: Some(state.map_or(0, |state| state.held)), ..view }
+            // The ledger does not know yet of tokens that have come back here since the last turn.
+            let held = state.map_or(0, |state| state.held);
+            LimitView { held: Some(held), leased: view.leased.map(|leased| leased.max(held)), ..view }
         };
         BudgetList { budgets: budgets.into_iter().zip(uses).zip(answers).map(view).collect(), omitted }
     }
