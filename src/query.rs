@@ -266,7 +266,7 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         }
         let Some(first) = requests.first() else { return Ok(()) };
         let user = asked.request(*first).user;
-        // Until then nothing is asked, so whoever is refused or goes away has recorded nothing.
+        // Nothing is asked before the store is ready: a client that is refused here, or goes away, has nothing recorded.
         self.store.ready_for(user).await?;
         // Whoever asks may go away meanwhile.
         let (batch, answers) = asked.to_ask();

@@ -190,7 +190,7 @@ async fn who_goes_away_before_the_store_is_asked_pays_nothing() {
     assert_eq!(used(budgets, &policy, tokens).await, 1);
 }
 
-/// What is used of the budget when so many have gone away who decided by this store, each once it has said so.
+/// The tokens that are used when [`TRIES`] clients in turn have asked for a decision and gone away, each at the word of the store.
 async fn used_by_the_gone(store: TestStore, said: &Notify) -> u64 {
     let tokens = Tokens::new(false);
     let (mut query, budgets, policy) = service(&budget(1_000, ""), store, &tokens);

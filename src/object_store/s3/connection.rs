@@ -56,7 +56,8 @@ impl Connection {
         self.made.load().client.clone()
     }
 
-    /// Whether the store has an address that can be asked. The SDK would take one without a scheme for a store that is away.
+    /// Whether the store has an address that can be asked. The SDK reports an address without a scheme as a store
+    /// that does not answer.
     pub(super) fn has_address(&self) -> Result<(), ObjectProblem> {
         let made = self.made.load();
         match made.address.as_deref().filter(|address| !is_url(address)) {

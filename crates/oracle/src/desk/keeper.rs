@@ -132,7 +132,7 @@ where
     }
 
     fn ask(&mut self, service: ServiceName, reply: oneshot::Sender<Admission>) {
-        // Whoever has gone works on nothing.
+        // A client that has gone away would hold an admission for nothing.
         if reply.is_closed() {
             return;
         }
@@ -159,8 +159,12 @@ where
             Admission::NoInstances(_) => None,
         };
         match reply.send(admission) {
-            Ok(()) => event.into_iter().for_each(|event| self.observer.admissions(&service, event, 1)),
-            // It has gone meanwhile.
+            Ok(()) => {
+                if let Some(event) = event {
+                    self.observer.admissions(&service, event, 1);
+                }
+            }
+            // The client has gone away meanwhile.
             Err(Admission::Given { id: AdmissionId { holder, number }, .. }) => {
                 self.admissions.end(&service, &holder, End { number, took_ms: None }, now_ms);
             }

@@ -42,7 +42,7 @@ pub fn text(node: &Node) -> Parsed<&str> {
     text_up_to(node, MAX_TEXT_BYTES)
 }
 
-/// The same, of at most so many bytes: for what is no name.
+/// A string like that of [`text`], of at most `most_bytes`: addresses, paths and secrets are longer than names.
 pub fn text_up_to(node: &Node, most_bytes: usize) -> Parsed<&str> {
     let Value::Text(text) = &node.value else { return Err(must_be("a string", node)) };
     if text.is_empty() {
@@ -130,7 +130,7 @@ pub fn texts(node: &Node) -> Parsed<Vec<&str>> {
     texts_up_to(node, MAX_TEXT_BYTES)
 }
 
-/// The same, each of at most so many bytes.
+/// Strings like those of [`texts`], of at most `most_bytes` each.
 pub fn texts_up_to(node: &Node, most_bytes: usize) -> Parsed<Vec<&str>> {
     if let Value::Text(_) = node.value {
         return Ok(vec![text_up_to(node, most_bytes)?]);

@@ -119,7 +119,7 @@ impl Stock {
         (self.best_effort, self.claimed_at) = (best_effort, now);
     }
 
-    /// A batch claims some that has not waited for it.
+    /// A batch claims tokens for the first time.
     pub(super) const fn has_another_batch(&mut self) {
         self.batches = [true, self.batches[0]];
     }
@@ -201,9 +201,14 @@ impl Stock {
         is_in_use && self.limit > 0 && spare.saturating_mul(2) < self.batch.max(self.in_a_second(now))
     }
 
+    /// The most that is asked for ahead of need.
+    fn most_ahead(&self) -> u64 {
+        (self.limit / PARTS).max(1)
+    }
+
     /// What is spent in a second, as far as so much may be asked for ahead of need.
     fn in_a_second(&self, now: Moment) -> u64 {
-        self.spending.in_a_second(now).min((self.limit / PARTS).max(1))
+        self.spending.in_a_second(now).min(self.most_ahead())
     }
 
     /// The turn that asks for tokens now, if any.
@@ -283,7 +288,7 @@ impl Stock {
         if used_up > 0 && is_early {
             self.lease.was_too_long();
         }
-        let largest = (self.limit / PARTS).clamp(1, SMALL);
+        let largest = self.most_ahead().min(SMALL);
         for _ in 0..used_up {
             self.batch = (self.batch + (self.batch / 2).max(1)).min(largest);
         }
