@@ -52,6 +52,8 @@ pub(super) struct Drain {
     /// It had enough to do all the time, so that what it took is what it can take.
     pub(super) busy: bool,
     busy_since: Option<f64>,
+    /// Since when intents stand, since more was committed last.
+    stands_since: Option<f64>,
     /// Intents stand, and it commits nothing.
     pub(super) stopped: bool,
     /// Looks that found that more was committed, since it began, resumed or went back.
@@ -195,6 +197,7 @@ impl Drain {
     fn see_whether_it_stands(&mut self, now: f64, undelivered: f64, has_new: bool) {
         let quiet_s = self.last.map_or(0.0, |(at, _)| now - at);
         let standing = has_new || undelivered > BUSY_S * self.seen.unwrap_or(1.0);
+        self.stands_since = self.stands_since.or(Some(now)).filter(|_| standing);
         self.stopped = standing && quiet_s > 2.0 * self.step_s;
         let least = self.probed.map_or(undelivered, |least| least.min(undelivered));
         self.probed = (self.stopped || self.probed.is_some()).then_some(least);
@@ -214,6 +217,7 @@ impl Drain {
             return;
         }
         (self.last, self.end) = (Some((now, lag.committed)), lag.end);
+        let stood_s = self.stands_since.take().map_or(0.0, |since| now - since);
         if lag.committed < committed {
             // Offsets were reset, or the topic was recreated.
             self.begin_anew();
@@ -223,8 +227,8 @@ impl Drain {
             // This is what it took since its last commit, or since it began.
             self.begin_anew();
             self.resumed = Some(to_f64(lag.committed - committed) / self.step_s);
-            if now - at <= 2.0 * LONGEST_STEP_S {
-                // It may commit so seldom.
+            if stood_s > self.step_s && now - at <= 2.0 * LONGEST_STEP_S {
+                // It may commit so seldom. Where intents stood for less, none had come before.
                 self.step_s = (2.0 * self.step_s).min(LONGEST_STEP_S);
             }
         } else if self.busy {

@@ -44,6 +44,21 @@ fn a_burst_after_an_idle_time_is_not_measured_over_the_idle_time() {
     }
 }
 
+#[test]
+fn a_consumer_whose_intents_come_seldom_is_known_to_have_stopped_as_soon_as_another_one() {
+    for gap_s in [11, 13, 17, 23, 29] {
+        // One comes each so many seconds, and is committed 3 s later. From 600 s on 100 per second come, and nothing is committed.
+        let mut controller = Controller::new(30_000, 0);
+        let paces = (0..660_u64).map(|at| {
+            let end = at.min(600) / gap_s + 100 * at.saturating_sub(600);
+            let committed = at.min(600).saturating_sub(3) / gap_s;
+            controller.turn(&sample(at, Some(Lag { least: 0, ..Lag::new(end, committed) }), Some(500)))
+        });
+        let stopped = paces.skip(600).position(|pace| pace.why == Throttle::Stopped);
+        assert!(stopped.is_some_and(|after_s| after_s <= 11), "{gap_s}: {stopped:?}");
+    }
+}
+
 /// So many consumers, of a partition each, get intents at random, so many per second in all, and deliver each at once. Each commits
 /// every 5 s, at its own time; the last one so long before a look, in hundredths of a second. `is_new`: none has committed before.
 fn idle(consumers: u32, per_s: f64, before: u64, is_new: bool) -> Vec<Pace> {
