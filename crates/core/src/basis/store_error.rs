@@ -3,10 +3,11 @@
 /// Why a store did not answer everything.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It may answer later: the connection is lost, a slot moves, memory is full. Retry with backoff.
+    /// It may answer later: the connection is lost, a node does not answer. Retry with backoff. What has no answer may be recorded.
     #[error("{0}")]
     Temporary(String),
-    /// The same, and none that has no answer was recorded: nothing was asked for it, or that was refused.
+    /// It may answer later, and nothing that has no answer was recorded or will be: it was not asked, or the store refused, as where memory is
+    /// full. Retry with backoff.
     #[error("{0}")]
     NotRecorded(String),
     /// It answers, but would take too long for all: ask for fewer at a time. What has an answer was recorded.
