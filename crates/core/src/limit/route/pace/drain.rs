@@ -63,7 +63,7 @@ pub(super) struct Drain {
     /// What it has committed when it resumed, per second of the time between two commits.
     resumed: Option<f64>,
     /// What it can take was measured since it was stopped last: the estimate does not come from what it was given.
-    pub(super) measured: bool,
+    measured: bool,
     /// The highest rate that was measured and that others have not been told of.
     best: Option<f64>,
     /// The highest one of the last hour that instances have kept.
@@ -133,6 +133,11 @@ impl Drain {
     fn was_busy(&self) -> bool {
         let measured_from = self.changes.front().map(|(at, _)| *at).filter(|at| *at > self.probed_at);
         measured_from.zip(self.busy_since).is_some_and(|(from, since)| from > since - BUSY_FOR_S)
+    }
+
+    /// Whether the estimate is what it takes: where it has enough to do, that was measured while it had.
+    pub(super) fn is_measured(&self) -> bool {
+        self.measured && (!self.busy || self.was_busy())
     }
 
     /// What is tried first: a tenth of the ceiling, if there is one.

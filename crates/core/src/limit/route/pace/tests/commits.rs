@@ -45,6 +45,18 @@ fn a_burst_after_an_idle_time_is_not_measured_over_the_idle_time() {
 }
 
 #[test]
+fn a_blast_behind_light_traffic_is_not_measured_over_the_light_traffic() {
+    for light in [1.0, 5.0, 20.0, 50.0] {
+        // A first blast, so that a rate was measured before.
+        let comes = |at: f64| if (100.0..600.0).contains(&at) { light } else { 1_000.0 };
+        let seconds = World { comes: &comes, ..World::new(30, &|_| 100.0) }.run(700);
+        assert!(seconds[90].pace.measured_per_s.is_some() && seconds[699].pace.measured_per_s.is_some());
+        let least = seconds[600..].iter().filter_map(|second| second.pace.measured_per_s).fold(f64::MAX, f64::min);
+        assert!(least >= 90.0, "{light}: {least}");
+    }
+}
+
+#[test]
 fn a_consumer_whose_intents_come_seldom_is_known_to_have_stopped_as_soon_as_another_one() {
     for gap_s in [11, 13, 17, 23, 29] {
         // One comes each so many seconds, and is committed 3 s later. From 600 s on 100 per second come, and nothing is committed.
