@@ -45,8 +45,8 @@ pub struct Lag {
     /// The end offsets, as far as they count.
     pub end: u64,
     pub committed: u64,
-    /// The least that was undelivered of each partition since more of it was committed last, summed: what was left behind a commit.
-    /// Between two commits, what is delivered looks undelivered.
+    /// The least that was undelivered of each partition since more of it was committed last, or since it was found first, summed: what a
+    /// commit has left. Between two commits, what is delivered looks undelivered. Partitions that are behind have no part in it.
     pub least: u64,
 }
 
@@ -234,7 +234,7 @@ impl Controller {
     /// See [`Pace::measured_per_s`].
     fn measured(&self, why: Throttle, ceiling: Option<f64>) -> Option<f64> {
         let goes_on = !why.is_closed() && self.unknown_since.is_none() && self.drain.probed.is_none();
-        (goes_on && self.drain.measured).then(|| self.drain.per_s(ceiling))
+        (goes_on && self.drain.is_measured()).then(|| self.drain.per_s(ceiling))
     }
 
     fn why(&self, now: f64, room: u64) -> Throttle {

@@ -52,6 +52,8 @@ pub struct Behind<P> {
 #[derive(Debug, Clone, Default)]
 pub struct Delivered<P> {
     places: BTreeMap<P, PartitionStand>,
+    /// Of each partition without a commit the least lag since it was found first.
+    uncommitted: BTreeMap<P, u64>,
     looks: u64,
     sum: u64,
 }
@@ -81,10 +83,12 @@ impl<P: Ord + Clone> Delivered<P> {
     pub fn look(&mut self, partitions: impl IntoIterator<Item = (P, PartitionLag)>) -> DeliveryLook<P> {
         self.looks += 1;
         let step = self.places.values().map(|place| place.step).fold(STEP, u64::max);
-        let (mut places, mut uncommitted) = (BTreeMap::new(), 0);
+        let (mut places, mut uncommitted, mut undelivered_there) = (BTreeMap::new(), BTreeMap::new(), 0);
         for (partition, PartitionLag { committed, undelivered }) in partitions {
             let Some(committed) = committed else {
-                uncommitted += undelivered;
+                undelivered_there += undelivered;
+                let least = self.uncommitted.get(&partition).map_or(undelivered, |least| undelivered.min(*least));
+                uncommitted.insert(partition, least);
                 continue;
             };
             let fresh = PartitionStand { committed, undelivered, least: undelivered, ..PartitionStand::default() };
@@ -95,10 +99,11 @@ impl<P: Ord + Clone> Delivered<P> {
         }
         see_which_stand(&mut places, step);
         let share = catch_up(&mut places);
-        self.places = places;
+        (self.places, self.uncommitted) = (places, uncommitted);
         let counted: u64 = self.places.values().map(|place| place.counted(share)).sum();
         let least: u64 = self.places.values().filter(|place| !place.is_behind).map(|place| place.least).sum();
-        let lag = Lag { end: self.sum + uncommitted + counted, committed: self.sum, least: uncommitted + least };
+        let least = least + self.uncommitted.values().sum::<u64>();
+        let lag = Lag { end: self.sum + undelivered_there + counted, committed: self.sum, least };
         let behind = self.places.iter().filter(|(_, place)| place.is_behind).map(|(partition, place)| Behind {
             partition: partition.clone(),
             undelivered: place.undelivered,

@@ -52,6 +52,8 @@ pub(super) struct Drain {
     /// It had enough to do all the time, so that what it took is what it can take.
     pub(super) busy: bool,
     busy_since: Option<f64>,
+    /// Since when intents stand, since more was committed last.
+    stands_since: Option<f64>,
     /// Intents stand, and it commits nothing.
     pub(super) stopped: bool,
     /// Looks that found that more was committed, since it began, resumed or went back.
@@ -61,7 +63,7 @@ pub(super) struct Drain {
     /// What it has committed when it resumed, per second of the time between two commits.
     resumed: Option<f64>,
     /// What it can take was measured since it was stopped last: the estimate does not come from what it was given.
-    pub(super) measured: bool,
+    measured: bool,
     /// The highest rate that was measured and that others have not been told of.
     best: Option<f64>,
     /// The highest one of the last hour that instances have kept.
@@ -133,6 +135,11 @@ impl Drain {
         measured_from.zip(self.busy_since).is_some_and(|(from, since)| from > since - BUSY_FOR_S)
     }
 
+    /// Whether the estimate is what it takes: where it has enough to do, that was measured while it had.
+    pub(super) fn is_measured(&self) -> bool {
+        self.measured && (!self.busy || self.was_busy())
+    }
+
     /// What is tried first: a tenth of the ceiling, if there is one.
     fn first(&self, ceiling: Option<f64>) -> f64 {
         ceiling.map_or(FIRST_PER_S, |ceiling| ceiling * RISE).max(self.floor(ceiling))
@@ -195,6 +202,7 @@ impl Drain {
     fn see_whether_it_stands(&mut self, now: f64, undelivered: f64, has_new: bool) {
         let quiet_s = self.last.map_or(0.0, |(at, _)| now - at);
         let standing = has_new || undelivered > BUSY_S * self.seen.unwrap_or(1.0);
+        self.stands_since = self.stands_since.or(Some(now)).filter(|_| standing);
         self.stopped = standing && quiet_s > 2.0 * self.step_s;
         let least = self.probed.map_or(undelivered, |least| least.min(undelivered));
         self.probed = (self.stopped || self.probed.is_some()).then_some(least);
@@ -214,6 +222,7 @@ impl Drain {
             return;
         }
         (self.last, self.end) = (Some((now, lag.committed)), lag.end);
+        let stood_s = self.stands_since.take().map_or(0.0, |since| now - since);
         if lag.committed < committed {
             // Offsets were reset, or the topic was recreated.
             self.begin_anew();
@@ -223,8 +232,8 @@ impl Drain {
             // This is what it took since its last commit, or since it began.
             self.begin_anew();
             self.resumed = Some(to_f64(lag.committed - committed) / self.step_s);
-            if now - at <= 2.0 * LONGEST_STEP_S {
-                // It may commit so seldom.
+            if stood_s > self.step_s && now - at <= 2.0 * LONGEST_STEP_S {
+                // It may commit so seldom. Where intents stood for less, none had come before.
                 self.step_s = (2.0 * self.step_s).min(LONGEST_STEP_S);
             }
         } else if self.busy {

@@ -44,16 +44,43 @@ fn a_burst_after_an_idle_time_is_not_measured_over_the_idle_time() {
     }
 }
 
+#[test]
+fn a_blast_behind_light_traffic_is_not_measured_over_the_light_traffic() {
+    for light in [1.0, 5.0, 20.0, 50.0] {
+        // A first blast, so that a rate was measured before.
+        let comes = |at: f64| if (100.0..600.0).contains(&at) { light } else { 1_000.0 };
+        let seconds = World { comes: &comes, ..World::new(30, &|_| 100.0) }.run(700);
+        assert!(seconds[90].pace.measured_per_s.is_some() && seconds[699].pace.measured_per_s.is_some());
+        let least = seconds[600..].iter().filter_map(|second| second.pace.measured_per_s).fold(f64::MAX, f64::min);
+        assert!(least >= 90.0, "{light}: {least}");
+    }
+}
+
+#[test]
+fn a_consumer_whose_intents_come_seldom_is_known_to_have_stopped_as_soon_as_another_one() {
+    for gap_s in [11, 13, 17, 23, 29] {
+        // One comes each so many seconds, and is committed 3 s later. From 600 s on 100 per second come, and nothing is committed.
+        let mut controller = Controller::new(30_000, 0);
+        let paces = (0..660_u64).map(|at| {
+            let end = at.min(600) / gap_s + 100 * at.saturating_sub(600);
+            let committed = at.min(600).saturating_sub(3) / gap_s;
+            controller.turn(&sample(at, Some(Lag { least: 0, ..Lag::new(end, committed) }), Some(500)))
+        });
+        let stopped = paces.skip(600).position(|pace| pace.why == Throttle::Stopped);
+        assert!(stopped.is_some_and(|after_s| after_s <= 11), "{gap_s}: {stopped:?}");
+    }
+}
+
 /// So many consumers, of a partition each, get intents at random, so many per second in all, and deliver each at once. Each commits
-/// every 5 s, at its own time; the last one so long before a look, in hundredths of a second.
-fn idle(consumers: u32, per_s: f64, before: u64) -> Vec<Pace> {
+/// every 5 s, at its own time; the last one so long before a look, in hundredths of a second. `is_new`: none has committed before.
+fn idle(consumers: u32, per_s: f64, before: u64, is_new: bool) -> Vec<Pace> {
     let (mut controller, mut delivered) = (Controller::new(30_000, 0), Delivered::default());
     let mut came = vec![0.0_f64; consumers as usize];
     let mut committed = came.clone();
     let (mut paces, mut drawn) = (Vec::new(), 1_u32);
     for at in 0..2_000 {
         let lags = came.iter().zip(&committed).map(|(came, committed)| PartitionLag {
-            committed: Some(whole(*committed)),
+            committed: Some(whole(*committed)).filter(|committed| !is_new || *committed > 0),
             undelivered: whole(*came) - whole(*committed),
         });
         paces.push(controller.turn(&sample(at, Some(delivered.look(lags.enumerate()).lag), None)));
@@ -78,10 +105,19 @@ fn what_consumers_were_given_that_have_little_to_do_is_no_rate_however_many_comm
     for consumers in [1, 2, 3, 4, 12, 50] {
         for per_s in [0.05, 0.3, 0.6, 1.0, 2.0, 5.0, 20.0, 200.0] {
             for before in [1, 30, 60, 90] {
-                let paces = idle(consumers, per_s, before);
+                let paces = idle(consumers, per_s, before, false);
                 let measured = paces.iter().find(|pace| pace.best_per_s.is_some() || pace.measured_per_s.is_some());
                 assert!(measured.is_none(), "{consumers} {per_s} {before}: {measured:?}");
             }
         }
+    }
+}
+
+#[test]
+fn what_a_new_group_was_given_whose_partitions_seldom_have_intents_is_no_rate_while_it_commits_each_of_them_first() {
+    for (consumers, per_s) in [(50, 5.0), (200, 5.0), (200, 20.0)] {
+        let paces = idle(consumers, per_s, 1, true);
+        let measured = paces.iter().find(|pace| pace.best_per_s.is_some() || pace.measured_per_s.is_some());
+        assert!(measured.is_none(), "{consumers} {per_s}: {measured:?}");
     }
 }
