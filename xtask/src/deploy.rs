@@ -197,9 +197,7 @@ fn has_defaults_where_values_lack() -> Result<()> {
 }
 
 fn helm_template(values: &str, set: &[&str]) -> Command {
-    let mut template = command(place("bin/helm"), &["template", "weir", CHART, "-f", values]);
-    template.args(set);
-    template
+    command(place("bin/helm"), &[&["template", "weir", CHART, "-f", values][..], set].concat())
 }
 
 /// All resources have a schema in this version of Kubernetes, and follow it.

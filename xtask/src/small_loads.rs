@@ -57,10 +57,7 @@ const NAMED: [Named; 18] = [
     named("cargo bench --bench simulate", "-- 10000"),
 ];
 
-/// Builds weir as it is released and its benches, and runs all commands, those too that come after one that fails.
-///
-/// # Errors
-/// It does not build; or commands fail, do not end by their deadlines, or leave processes behind: names each.
+/// Builds weir as it is released and its benches, and runs all commands, those too that come after one that fails; names each that fails.
 pub fn run() -> Result<()> {
     let build = ["bench", "-q", "--locked", "--no-run", "-p", "weir", "--bench", "*"];
     let limit = Duration::from_secs(BUILD_SECONDS);

