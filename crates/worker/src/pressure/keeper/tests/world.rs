@@ -178,6 +178,13 @@ impl World {
         world
     }
 
+    /// With a thousand users at the most, and places for them.
+    pub(super) async fn with_places() -> Self {
+        let mut world = Self::loaded(1_000).await;
+        world.turn().await;
+        world
+    }
+
     pub(super) fn keeper(&mut self) -> &mut PressureKeeper<Log, Watch> {
         self.keeper.as_mut().unwrap()
     }
@@ -205,6 +212,12 @@ impl World {
     pub(super) async fn turn(&mut self) -> bool {
         self.clock.advance(TURN_EVERY);
         self.keeper().round().await
+    }
+
+    /// The same, in which the log does this.
+    pub(super) async fn turn_that(&mut self, does: Does) -> bool {
+        self.log.next(does);
+        self.turn().await
     }
 }
 
