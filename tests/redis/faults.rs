@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, not_recorded, opened, own, own_store,
+    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, lost, not_recorded, opened, own, own_store,
     patiently, place_of, request, sent, server, shard_of, store, temporary,
 };
 use testkit::{
@@ -149,13 +149,9 @@ async fn an_emptied_server_is_not_taken_for_one_where_nothing_was_sent() {
     admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], users(200))).await;
     server.query::<()>(&["FLUSHALL"]).unwrap();
     let (answers, result) = admit(&mut store, &batch(at(1), &[cap(1, DAY_MS)], users(200))).await;
-    match result {
-        Err(StoreError::LostHistory { shards, message }) => {
-            assert_eq!(shards, (0..16).collect::<Vec<u16>>());
-            assert!(message.contains("restore"));
-        }
-        other => panic!("{other:?}"),
-    }
+    let (shards, message) = lost(result);
+    assert_eq!(shards, (0..16).collect::<Vec<u16>>());
+    assert!(message.contains("restore"));
     assert!(answers.iter().all(Option::is_none));
     assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0, "something was written");
     assert!(matches!(store.health().await, Err(StoreError::LostHistory { .. })));

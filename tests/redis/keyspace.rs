@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    admit, at, batch, cap, fatal, fresh_store, opened, options, own, own_keyspace, place_of, request, server, store,
-    temporary,
+    admit, at, batch, cap, fatal, fresh_store, lost, opened, options, own, own_keyspace, place_of, request, server,
+    store, temporary,
 };
 use arc_swap::ArcSwap;
 use testkit::{redis::RedisServer, stack::Stack, unique};
@@ -114,13 +114,9 @@ async fn a_shard_without_its_epoch_is_named_at_the_start_and_by_health() {
     let opened = opened(&options).await.unwrap();
     assert_eq!(opened.lost, [3, 7]);
     let mut store = store(&options, &opened);
-    match store.health().await {
-        Err(StoreError::LostHistory { shards, message }) => {
-            assert_eq!(shards, [3, 7]);
-            assert!(message.contains("restore"));
-        }
-        other => panic!("{other:?}"),
-    }
+    let (shards, message) = lost(store.health().await);
+    assert_eq!(shards, [3, 7]);
+    assert!(message.contains("restore"));
     for shard in [3, 7] {
         server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
     }
