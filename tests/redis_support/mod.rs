@@ -200,8 +200,8 @@ pub fn not_recorded<T>(result: Result<T, StoreError>) -> String {
 
 /// The shards that have lost their history, and what the error says.
 #[track_caller]
-pub fn lost(result: Result<(), StoreError>) -> (Vec<u16>, String) {
-    match result {
+pub fn lost<T>(result: Result<T, StoreError>) -> (Vec<u16>, String) {
+    match result.map(drop) {
         Err(StoreError::LostHistory { shards, message }) => (shards, message),
         other => panic!("nothing is lost: {other:?}"),
     }

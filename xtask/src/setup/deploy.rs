@@ -20,16 +20,11 @@ const PROGRAMS: [&str; 2] =
 const HELM: &str = "xtask/helm.txt";
 /// The sources of the same helm, which take minutes to compile, for other machines.
 const HELM_SOURCES: &str = "helm.sh/helm/v4/cmd/helm@v4.1.4";
+const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
 const DEFINITIONS: [(&str, &str); 3] = [
     ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_scaledobjects.yaml"),
-    (
-        "github.com/prometheus-operator/prometheus-operator@v0.85.0",
-        "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
-    ),
-    (
-        "github.com/prometheus-operator/prometheus-operator@v0.85.0",
-        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
-    ),
+    (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"),
+    (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"),
 ];
 /// The module that turns definitions into schemas, by a script in it.
 const CONVERTER: (&str, &str) = ("github.com/yannh/kubeconform@v0.8.0", "scripts/openapi2jsonschema.py");
