@@ -273,8 +273,7 @@ async fn a_password_that_was_replaced_is_read_for_the_next_connection() {
 #[tokio::test]
 async fn tls_works_with_the_ca_and_is_refused_without_it_and_files_that_were_replaced_are_read_for_the_next_connection()
 {
-    let (server, stranger) =
-        (RedisServer::start_tls::<&str>(&[]).unwrap(), RedisServer::start_tls::<&str>(&[]).unwrap());
+    let [server, stranger] = [(); 2].map(|()| RedisServer::start_tls::<&str>(&[]).unwrap());
     let folder = testkit::folder();
     let file = folder.path().join("ca.pem");
     let copy = |of: &RedisServer| std::fs::copy(of.ca_file().unwrap(), &file).unwrap();

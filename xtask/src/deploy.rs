@@ -188,10 +188,7 @@ fn has_defaults_where_values_lack() -> Result<()> {
         let values = format!("{CHART}/ci/{name}.yaml");
         let expected = printed(helm_template(&values, &[]))?;
         let found = printed(helm_template(&values, &["--set", &lacking]))?;
-        ensure!(
-            found == expected,
-            "with {lacking} the chart makes of {name} {found}, and with the defaults {expected}"
-        );
+        ensure!(found == expected, "with {lacking} the chart makes of {name} {found}, and by default {expected}");
     }
     Ok(())
 }

@@ -127,10 +127,7 @@ fn parts(out: &Path, name: &str) -> Result<String> {
     let bom: Value = serde_json::from_str(&text).with_context(|| format!("{file} is not JSON"))?;
     let components = bom["components"].as_array().map_or(0, Vec::len);
     let main = &bom["metadata"]["component"];
-    ensure!(
-        main["name"] == "weir" && main["version"] == VERSION && components > 100,
-        "{file} is not of weir {VERSION}"
-    );
+    ensure!(main["name"] == "weir" && main["version"] == VERSION && components > 100, "{file} is not of {VERSION}");
     Ok(file)
 }
 

@@ -127,8 +127,7 @@ mod tests {
     fn the_commands_by_which_the_docs_measure_are_those_that_are_run_with_a_small_load() {
         let mut measuring = BTreeSet::new();
         for (page, text) in pages() {
-            let measures =
-                |command: &String| page == PAGE || MEASURES.iter().any(|measures| command.starts_with(measures));
+            let measures = |command: &String| page == PAGE || MEASURES.iter().any(|known| command.starts_with(known));
             measuring.extend(commands(&text).into_iter().filter(measures));
         }
         assert!(measuring.len() > 10, "the test looks in the wrong place: {measuring:?}");

@@ -119,10 +119,7 @@ impl Share<SharedPlaces> for Log {
             let mut inner = self.0.write().unwrap();
             let last = inner.0.last().map_or(0, |turn| turn.number);
             let turn = Turn { number: number.number, request: request.clone() };
-            assert!(
-                turn.number == last + 1 || inner.0.last() == Some(&turn),
-                "{turn:?} is neither the next one nor the last"
-            );
+            assert!(turn.number == last + 1 || inner.0.last() == Some(&turn), "{turn:?}: neither next nor last");
             inner.0.push(turn);
             inner.1.pop_front()
         };
