@@ -149,11 +149,11 @@ impl Bare {
                 closed_at = Instant::now();
             }
             let same_bytes = matches!(self.capper, Capper::SameBytes(_));
-            // As many as weir approves of this load; the fourth is suppressed.
-            let three_of_four = |place| if place % 4 == 3 { Destination::Suppressed } else { Destination::APPROVED };
+            // As many as weir approves of this load, three of four; the fourth is suppressed.
+            let way = |place: usize| if place % 4 == 3 { Destination::Suppressed } else { Destination::APPROVED };
             let (ways, headers) = match &mut self.capper {
                 Capper::Nobody => (vec![Destination::APPROVED; batch.len()], &none),
-                Capper::SameBytes(headers) => ((0..batch.len()).map(three_of_four).collect(), &*headers),
+                Capper::SameBytes(headers) => ((0..batch.len()).map(way).collect(), &*headers),
                 Capper::SortedSets(caps) => (caps.decide(&batch)?, &none),
             };
             let suppressed = ways.iter().filter(|way| **way == Destination::Suppressed).count();
