@@ -1,11 +1,11 @@
-//! Timeouts of admissions: the timer wheel beside a binary heap.
+//! Timeouts of admissions: the timer wheel beside an ordered map and a binary heap.
 //!
 //! A round is what an admission costs: it begins, another one ends before its time (19 of 20 do), and a tick passes. About as many stay
 //! outstanding. A heap cannot remove an element from its middle: an ended one stays in it, and is passed over once its time comes.
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashSet},
+    collections::{BTreeMap, BinaryHeap, HashSet},
 };
 
 use weir_oracle::timer_wheel::{TimerKey, TimerWheel};
@@ -43,6 +43,40 @@ impl Timers for TimerWheel<u32> {
     fn advance(&mut self, to: u64) -> usize {
         let mut expired = 0;
         self.advance(to, |_, _| expired += 1);
+        expired
+    }
+}
+
+/// Values in the order of their deadlines; the number tells those of one deadline apart.
+#[derive(Debug, Default)]
+pub struct OrderedMap {
+    entries: BTreeMap<(u64, u64), u32>,
+    next: u64,
+}
+
+impl Timers for OrderedMap {
+    type Key = (u64, u64);
+
+    fn new(_: usize) -> Self {
+        Self::default()
+    }
+
+    fn insert(&mut self, deadline: u64, value: u32) -> (u64, u64) {
+        self.next += 1;
+        self.entries.insert((deadline, self.next), value);
+        (deadline, self.next)
+    }
+
+    fn cancel(&mut self, key: (u64, u64)) {
+        self.entries.remove(&key);
+    }
+
+    fn advance(&mut self, to: u64) -> usize {
+        let mut expired = 0;
+        while let Some(first) = self.entries.first_entry().filter(|first| first.key().0 <= to) {
+            first.remove();
+            expired += 1;
+        }
         expired
     }
 }
