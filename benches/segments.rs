@@ -88,10 +88,8 @@ fn main() {
     if let Some(folder) = env::var_os(FOLDER) {
         return measure(&PathBuf::from(folder), users);
     }
-    println!(
-        "{users} users in {SEGMENTS} segments, batches of {BATCH}, load {:.2}",
-        LoadAverage::current().unwrap().one
-    );
+    let load = LoadAverage::current().unwrap().one;
+    println!("{users} users in {SEGMENTS} segments, batches of {BATCH}, load {load:.2}");
     for (name, spread) in [("scattered", Spread::Scattered), ("in runs", Spread::InRuns), ("mixed", Spread::Mixed)] {
         let folder = testkit::folder();
         for version in [1, 2] {
@@ -151,8 +149,7 @@ fn measure(folder: &Path, users: u32) {
     goal("read, hashed, checked and compared, s", began.elapsed().as_secs_f64(), 1.0);
     goal("memory of the set, MB", resident_mb()[0] - empty_mb, 150.0);
     goal("the same at its most while loading, MB", resident_mb()[1] - empty_mb, 150.0);
-    let mut times: Vec<Duration> =
-        Lane::of(users).batches(BATCHES, || Arc::clone(&set)).map(|turn| turn.looking).collect();
+    let mut times: Vec<_> = Lane::of(users).batches(BATCHES, || Arc::clone(&set)).map(|turn| turn.looking).collect();
     times.sort_unstable();
     goal("look-ups of a batch, median, ms", times[times.len() / 2].as_secs_f64() * 1e3, 1.5);
     measure_refresh((folder, users), &runtime, &mut source, set);

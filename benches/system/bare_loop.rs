@@ -50,10 +50,7 @@ impl Kind {
     }
 }
 
-/// Drains until it is ended by a signal.
-///
-/// # Errors
-/// Anything that goes wrong: it recovers from nothing.
+/// Drains until it is ended by a signal, or something goes wrong: it recovers from nothing.
 pub fn run(config: &Path, kind: Kind) -> Result<()> {
     let settings = assemble::settings(config)?;
     let mut kafka = assemble::kafka(&settings.kafka);
@@ -152,9 +149,11 @@ impl Bare {
                 closed_at = Instant::now();
             }
             let same_bytes = matches!(self.capper, Capper::SameBytes(_));
+            // As many as weir approves of this load, three of four; the fourth is suppressed.
+            let way = |place: usize| if place % 4 == 3 { Destination::Suppressed } else { Destination::APPROVED };
             let (ways, headers) = match &mut self.capper {
                 Capper::Nobody => (vec![Destination::APPROVED; batch.len()], &none),
-                Capper::SameBytes(headers) => (three_of_four(batch.len()), &*headers),
+                Capper::SameBytes(headers) => ((0..batch.len()).map(way).collect(), &*headers),
                 Capper::SortedSets(caps) => (caps.decide(&batch)?, &none),
             };
             let suppressed = ways.iter().filter(|way| **way == Destination::Suppressed).count();
@@ -220,10 +219,4 @@ const ENVELOPE: &str = concat!(
 /// The bytes that weir writes around a suppressed intent.
 fn envelope(intent: Option<&[u8]>) -> Vec<u8> {
     [ENVELOPE.as_bytes(), intent.unwrap_or(b"null"), b"}"].concat()
-}
-
-/// As many as weir approves of this load, three of four; the fourth is suppressed.
-fn three_of_four(records: usize) -> Vec<Destination> {
-    let way = |place| if place % 4 == 3 { Destination::Suppressed } else { Destination::APPROVED };
-    (0..records).map(way).collect()
 }

@@ -91,8 +91,7 @@ fn ways(rounds: &[Round]) -> Table {
         ("the published way", |round| &round.zset),
     ];
     let row = |(name, way): (&str, Way)| {
-        let of =
-            |figure: fn(&Capped) -> f64| median(&rounds.iter().map(|round| figure(way(round))).collect::<Vec<_>>());
+        let of = |figure: fn(&Capped) -> f64| median(&rounds.iter().map(|one| figure(way(one))).collect::<Vec<_>>());
         let us = |figure| format!("{:.2}", of(figure));
         [
             name.to_owned(),

@@ -53,10 +53,7 @@ impl<T> From<Window<T>> for Drained {
     }
 }
 
-/// Runs it.
-///
-/// # Errors
-/// Something breaks, or the machine is too slow for the minute that the intents are due in.
+/// Fails also where the machine is too slow for the minute that the intents are due in.
 pub fn run(deferral: &Deferral) -> Result<String> {
     let Deferral { settings, shares } = deferral;
     let (intents, workload) = (settings.intents, settings.workload());

@@ -117,8 +117,7 @@ fn asking<T>(weir: &str, work: impl FnOnce() -> T) -> Result<(T, Asked)> {
     let every = Duration::from_secs_f64(f64::from(CONNECTIONS) / f64::from(REQUESTS));
     std::thread::scope(|scope| {
         let done = &done;
-        let clients: Vec<_> =
-            (0..CONNECTIONS).map(|number| scope.spawn(move || client(weir, number, every, done))).collect();
+        let clients: Vec<_> = (0..CONNECTIONS).map(|one| scope.spawn(move || client(weir, one, every, done))).collect();
         let worked = work();
         done.store(true, Ordering::Relaxed);
         let parts = clients.into_iter().map(|client| match client.join() {

@@ -60,7 +60,6 @@ fn said(program: &str) -> Result<String> {
 /// 4.1.0, from the name of the broker's jar.
 fn broker_version() -> Result<String> {
     let jars = std::fs::read_dir(libs_folder())?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let version =
-        jars.filter_map(|name| Some(name.strip_prefix("kafka_2.13-")?.strip_suffix(".jar")?.to_owned())).next();
-    Ok(version.unwrap_or_else(|| "unknown".to_owned()))
+    let mut versions = jars.filter_map(|jar| Some(jar.strip_prefix("kafka_2.13-")?.strip_suffix(".jar")?.to_owned()));
+    Ok(versions.next().unwrap_or_else(|| "unknown".to_owned()))
 }

@@ -172,10 +172,7 @@ impl fmt::Display for Report {
         let Settings { rounds, partitions, batch, shards, .. } = &self.settings;
         let lanes = self.settings.lane_count();
         let Workload { intents, users, .. } = &self.workload;
-        writeln!(
-            f,
-            "load: {intents} intents of {users} users in 4 segments with 2 caps each, {partitions} partitions"
-        )?;
+        writeln!(f, "load: {intents} intents of {users} users in 4 segments, 2 caps each, {partitions} partitions")?;
         writeln!(f, "settings: {lanes} lane(s), batch {batch}, {shards} shards; medians of {rounds} round(s)\n")?;
         writeln!(f, "{}\n", self.table())?;
         for goal in &self.goals {

@@ -229,8 +229,7 @@ pub fn id(number: u32) -> String {
 
 /// The policy: two sliding caps per segment.
 pub fn policy(kind: Caps) -> String {
-    let of =
-        |Segment { name, daily, weekly }: &Segment| format!("[segments.{name}]\n{}", caps(kind, (*daily, *weekly)));
+    let of = |of: &Segment| format!("[segments.{}]\n{}", of.name, caps(kind, (of.daily, of.weekly)));
     let segments: String = SEGMENTS.iter().map(of).collect();
     format!("version = \"bench-1\"\n[default]\n{}{segments}", caps(kind, DEFAULT_CAPS))
 }

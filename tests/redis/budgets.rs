@@ -36,7 +36,7 @@ use weir_redis::{
 use weir_worker::clock::SystemClock;
 
 use crate::{
-    redis_support::{DAY_MS, opened, options, own, own_keyspace, patiently},
+    redis_support::{DAY_MS, lost, opened, options, own, own_keyspace, patiently},
     refunds::begun,
 };
 
@@ -149,13 +149,9 @@ async fn a_budget_of_a_lost_shard_grants_nothing_and_others_do() {
 
     assert_eq!(take(&mut ledger, &other, &turn(10)).await.unwrap().granted, 10);
     for turn in [turn(10), giving(&[all_of(&turn(10), &granted)])] {
-        match take(&mut ledger, "lost", &turn).await {
-            Err(StoreError::LostHistory { shards, message }) => {
-                assert_eq!(shards, [shard]);
-                assert!(message.contains("budget lost") && message.contains("weir rebuild"), "{message}");
-            }
-            other => panic!("{other:?}"),
-        }
+        let (shards, message) = lost(take(&mut ledger, "lost", &turn).await);
+        assert_eq!(shards, [shard]);
+        assert!(message.contains("budget lost") && message.contains("weir rebuild"), "{message}");
     }
     server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
     assert_eq!(used(&mut ledger, "lost").await, 10, "nothing was granted or given back meanwhile");
@@ -169,14 +165,10 @@ async fn a_closed_budget_grants_nothing_and_takes_tokens_back_once_it_is_open() 
     server.query::<()>(&["HSET", &key, "x", "the topic begins later"]).unwrap();
     assert_eq!(take(&mut ledger, "open", &turn(10)).await.unwrap().granted, 10);
     let (number, exchange) = (new_number(), TakeTurn { back: vec![all_of(&turn(4), &granted)], ..turn(1) });
-    match ledger.turn_at(&budget("closed"), number, &exchange).await {
-        Err(StoreError::LostHistory { shards, message }) => {
-            assert_eq!(shards, [keyspace.budget_shard(&budget("closed"))]);
-            for part in ["budget closed", "the topic begins later", "weir rebuild"] {
-                assert!(message.contains(part), "{message}");
-            }
-        }
-        other => panic!("{other:?}"),
+    let (shards, message) = lost(ledger.turn_at(&budget("closed"), number, &exchange).await);
+    assert_eq!(shards, [keyspace.budget_shard(&budget("closed"))]);
+    for part in ["budget closed", "the topic begins later", "weir rebuild"] {
+        assert!(message.contains(part), "{message}");
     }
     server.query::<()>(&["HDEL", &key, "x"]).unwrap();
     let (answer, _) = ledger.turn_at(&budget("closed"), number, &exchange).await.unwrap().unwrap();

@@ -192,19 +192,13 @@ struct Ways {
 }
 
 impl Ways {
-    fn count(
-        &mut self,
-        (packed, send): (&[u8], &Send),
-        caps: &[Cap],
-        (now, retention_ms): (Time, i64),
-        answer: Answer,
-    ) {
+    fn count(&mut self, (packed, send): (&[u8], &Send), caps: &[Cap], (now, kept_ms): (Time, i64), answer: Answer) {
         let entries = unpack(packed).unwrap();
         let plain = |cap: &Cap| {
             matches!(cap.window, Window::Sliding { .. }) && cap.kinds.is_none() && cap.scope == Scope::Every
         };
         let simple = send.cost == 1 && caps.len() <= 8 && packed.len().is_multiple_of(20) && packed.len() <= 2560;
-        let alive = |entry: &&Entry| entry.at > now.plus(-retention_ms);
+        let alive = |entry: &&Entry| entry.at > now.plus(-kept_ms);
         let known = entries.iter().filter(alive).any(|entry| entry.id == send.id);
         let fast = simple && !known && entries.iter().all(|entry| entry.at <= now);
         match answer.verdict {
@@ -352,9 +346,7 @@ async fn compare(case: &Case, stores: &mut Stores) -> Result<(), String> {
             for (place, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
                 let knows = who != EMBEDDED || !swept.contains(&batch.requests[place].user);
                 if knows && *answer != Some(*expected) {
-                    return Err(format!(
-                        "batch {number}, ask {place}: {who} says {answer:?}, the reference {expected:?}"
-                    ));
+                    return Err(format!("batch {number}, ask {place}: {who}: {answer:?}, the reference: {expected:?}"));
                 }
             }
         }
@@ -477,12 +469,8 @@ fn a_case() -> impl Strategy<Value = Case> {
     ]
 }
 
-fn a_case_of(
-    sets: Vec<Vec<CapSpec>>,
-    other_costs: u32,
-    (users, max_entries): (u32, u32),
-) -> impl Strategy<Value = Case> {
-    let batch = (a_step(), prop::collection::vec(an_ask(sets.len(), other_costs, users), 1..48))
+fn a_case_of(sets: Vec<Vec<CapSpec>>, costs: u32, (users, max_entries): (u32, u32)) -> impl Strategy<Value = Case> {
+    let batch = (a_step(), prop::collection::vec(an_ask(sets.len(), costs, users), 1..48))
         .prop_map(|(moved_ms, requests)| BatchSpec { moved_ms, requests });
     let retention = prop::sample::select(vec![8 * DAY_MS, DAY_MS]);
     (retention, prop::collection::vec(batch, 1..40)).prop_map(move |(retention_ms, batches)| Case {

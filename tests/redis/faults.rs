@@ -7,9 +7,10 @@ use std::{
 };
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, not_recorded, opened, own, own_store,
+    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, lost, not_recorded, opened, own, own_store,
     patiently, place_of, request, sent, server, shard_of, store, temporary,
 };
+use redis::RedisResult;
 use testkit::{
     proxy::Mode,
     redis::{RedisServer, connect},
@@ -79,8 +80,7 @@ async fn a_server_that_takes_no_writes_is_waited_for_and_nothing_is_written_mean
 #[tokio::test]
 async fn a_server_that_still_loads_is_waited_for() {
     // Redis 6.2 allows it to everybody, and does not know the setting.
-    let server =
-        RedisServer::start(&["--enable-debug-command", "yes"]).or_else(|_| RedisServer::start::<&str>(&[])).unwrap();
+    let server = RedisServer::start(&["--enable-debug-command", "yes"]).unwrap_or_else(|_| server());
     let mut store = fresh_store(&RedisOptions { tries: 2, ..own(&server) }).await;
     admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(1))).await;
     server.query::<()>(&["DEBUG", "POPULATE", "400", "filler", "4096"]).unwrap();
@@ -149,13 +149,9 @@ async fn an_emptied_server_is_not_taken_for_one_where_nothing_was_sent() {
     admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], users(200))).await;
     server.query::<()>(&["FLUSHALL"]).unwrap();
     let (answers, result) = admit(&mut store, &batch(at(1), &[cap(1, DAY_MS)], users(200))).await;
-    match result {
-        Err(StoreError::LostHistory { shards, message }) => {
-            assert_eq!(shards, (0..16).collect::<Vec<u16>>());
-            assert!(message.contains("restore"));
-        }
-        other => panic!("{other:?}"),
-    }
+    let (shards, message) = lost(result);
+    assert_eq!(shards, (0..16).collect::<Vec<u16>>());
+    assert!(message.contains("restore"));
     assert!(answers.iter().all(Option::is_none));
     assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0, "something was written");
     assert!(matches!(store.health().await, Err(StoreError::LostHistory { .. })));
@@ -169,11 +165,7 @@ struct SetsMeanwhile {
 }
 
 impl Network for SetsMeanwhile {
-    fn connect<'a>(
-        &'a self,
-        addr: &'a NodeAddr,
-        options: &'a RedisOptions,
-    ) -> Boxed<'a, redis::RedisResult<Box<dyn Link>>> {
+    fn connect<'a>(&'a self, addr: &'a NodeAddr, options: &'a RedisOptions) -> Boxed<'a, RedisResult<Box<dyn Link>>> {
         Box::pin(async move { Tcp.connect(addr, options).await })
     }
 

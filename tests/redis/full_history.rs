@@ -26,8 +26,7 @@ const SECONDS: Duration = Duration::from_secs(10);
 
 /// Intents of one user, recorded whatever a cap says.
 fn crowd(first: u32, count: u32, now: i64) -> AdmitBatch<'static> {
-    let requests =
-        (first..first + count).map(|number| AdmitRequest { record: RecordWhen::Always, ..request("hot", number) });
+    let requests = (first..first + count).map(|id| AdmitRequest { record: RecordWhen::Always, ..request("hot", id) });
     batch(at(now), &[cap(3, DAY_MS)], requests.collect())
 }
 

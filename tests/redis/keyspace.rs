@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    admit, at, batch, cap, fatal, fresh_store, opened, options, own, own_keyspace, place_of, request, server, store,
-    temporary,
+    admit, at, batch, cap, fatal, fresh_store, lost, opened, options, own, own_keyspace, place_of, request, server,
+    store, temporary,
 };
 use arc_swap::ArcSwap;
 use testkit::{redis::RedisServer, stack::Stack, unique};
@@ -114,13 +114,9 @@ async fn a_shard_without_its_epoch_is_named_at_the_start_and_by_health() {
     let opened = opened(&options).await.unwrap();
     assert_eq!(opened.lost, [3, 7]);
     let mut store = store(&options, &opened);
-    match store.health().await {
-        Err(StoreError::LostHistory { shards, message }) => {
-            assert_eq!(shards, [3, 7]);
-            assert!(message.contains("restore"));
-        }
-        other => panic!("{other:?}"),
-    }
+    let (shards, message) = lost(store.health().await);
+    assert_eq!(shards, [3, 7]);
+    assert!(message.contains("restore"));
     for shard in [3, 7] {
         server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
     }
@@ -277,8 +273,7 @@ async fn a_password_that_was_replaced_is_read_for_the_next_connection() {
 #[tokio::test]
 async fn tls_works_with_the_ca_and_is_refused_without_it_and_files_that_were_replaced_are_read_for_the_next_connection()
 {
-    let (server, stranger) =
-        (RedisServer::start_tls::<&str>(&[]).unwrap(), RedisServer::start_tls::<&str>(&[]).unwrap());
+    let [server, stranger] = [(); 2].map(|()| RedisServer::start_tls::<&str>(&[]).unwrap());
     let folder = testkit::folder();
     let file = folder.path().join("ca.pem");
     let copy = |of: &RedisServer| std::fs::copy(of.ca_file().unwrap(), &file).unwrap();

@@ -87,9 +87,7 @@ async fn restore_tables(options: &Arc<RedisOptions>) {
 
 #[tokio::test]
 async fn all_runs_put_back_what_was_trimmed_until_the_shards_had_the_longer_history() {
-    let server = server();
-    let options = own(&server);
-    opened(&options).await.unwrap();
+    let (_server, options, _) = own_keyspace().await;
     // It was frozen for five hours before it came to the shards.
     let mut first = lengthening(&options).await.unwrap();
     assert_eq!(first.beginning, Beginning::Fresh);
@@ -131,9 +129,7 @@ async fn a_run_goes_on_only_where_every_shard_knows_the_run_before() {
 /// The refund of a send that has left the history since takes no later one of the same id.
 #[tokio::test]
 async fn refunds_take_back_what_was_put_back_and_nothing_younger() {
-    let server = server();
-    let options = own(&server);
-    opened(&options).await.unwrap();
+    let (_server, options, _) = own_keyspace().await;
     let mut rebuild = lengthening(&options).await.unwrap();
     let before = rebuild.lengthens_before(at(0)).await.unwrap();
     let send = |number: u32, at: Time| PastSend { at, ..sent("u", number, 0) };

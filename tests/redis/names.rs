@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, opened, options, own, own_store, request, sent, server, two_stores,
+    DAY_MS, admit, admit_all, at, batch, cap, lost, opened, options, own, own_store, request, sent, server, two_stores,
 };
 use testkit::redis::{RedisCluster, RedisServer};
 use weir_core::{
@@ -30,13 +30,6 @@ fn number_of(store: &RedisStore, name: &str) -> Option<Campaign> {
 async fn sends(store: &mut RedisStore, name: &'static str, number: u32) -> Campaign {
     admit_all(store, &batch(at(0), &[], vec![of_campaign(name, number)])).await;
     number_of(store, name).unwrap()
-}
-
-fn lost(result: Result<(), StoreError>) -> String {
-    match result {
-        Err(StoreError::LostHistory { message, .. }) => message,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// The server has forgotten the newest campaign, as one that was restarted from an older snapshot has.
@@ -143,14 +136,14 @@ async fn after_a_reconnect_a_table_that_lost_a_number_is_lost_history_until_it_i
                 Ok(()) | Err(StoreError::Temporary(_) | StoreError::NotRecorded(_)) => {
                     assert!(number < 20, "it never looked");
                 }
-                lost_history => break lost(lost_history),
+                lost_history => break lost(lost_history).1,
             }
         }
     };
     assert!(message.contains("weir rebuild"), "{message}");
     let (answers, result) = admit(&mut other, &batch(at(0), &[], vec![of_campaign("new", 3)])).await;
     assert_eq!(answers, [None]);
-    assert!(lost(result).contains("lost:"), "nobody else uses the table either");
+    assert!(lost(result).1.contains("lost:"), "nobody else uses the table either");
     assert!(opened(&options).await.is_ok(), "a worker may start meanwhile");
 }
 

@@ -214,8 +214,7 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
 
     let second = begun(&options, &Scope::Lost).await.unwrap();
     assert_eq!((second.beginning, &second.progress), (Beginning::Resumed, &[(0, 17), (1, 4)].into()));
-    let user =
-        (0..).map(|user| format!("u{user}")).find(|user| keyspace.meta().layout.place(UserHash::of(user)).shard == 2);
+    let user = (0..).map(|user| format!("u{user}")).find(|user| shard_of(&keyspace, user) == 2);
     let late = stale.insert(&[sent(&user.unwrap(), 1, 0)], at(0)).await;
     assert!(matches!(late, Err(StoreError::LostHistory { .. })), "what the first one still sends is refused");
     second.leave().await;

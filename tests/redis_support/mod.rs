@@ -174,30 +174,36 @@ pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<A
 /// What an error says that does not end by itself.
 #[track_caller]
 pub fn fatal<T>(result: Result<T, impl Into<RebuildError>>) -> String {
-    match result.map_err(Into::into) {
+    match result.map(drop).map_err(Into::into) {
         Err(RebuildError::Store(StoreError::Fatal(message))) => message,
-        Err(other) => panic!("not fatal: {other:?}"),
-        Ok(_) => panic!("not fatal: it is done"),
+        other => panic!("not fatal: {other:?}"),
     }
 }
 
 /// What an error says that may be over soon.
 #[track_caller]
 pub fn temporary<T>(result: Result<T, StoreError>) -> String {
-    match result {
+    match result.map(drop) {
         Err(StoreError::Temporary(message)) => message,
-        Err(other) => panic!("not temporary: {other:?}"),
-        Ok(_) => panic!("no error"),
+        other => panic!("not temporary: {other:?}"),
     }
 }
 
 /// What an error says that may be over soon, where nothing that has no answer was recorded.
 #[track_caller]
 pub fn not_recorded<T>(result: Result<T, StoreError>) -> String {
-    match result {
+    match result.map(drop) {
         Err(StoreError::NotRecorded(message)) => message,
-        Err(other) => panic!("it may be recorded: {other:?}"),
-        Ok(_) => panic!("no error"),
+        other => panic!("it may be recorded: {other:?}"),
+    }
+}
+
+/// The shards that have lost their history, and what the error says.
+#[track_caller]
+pub fn lost<T>(result: Result<T, StoreError>) -> (Vec<u16>, String) {
+    match result.map(drop) {
+        Err(StoreError::LostHistory { shards, message }) => (shards, message),
+        other => panic!("nothing is lost: {other:?}"),
     }
 }
 

@@ -167,8 +167,7 @@ impl Broker {
         let group = Group::new(env, vec![(Log::Input, i32::try_from(intents.len()).unwrap())]);
         let published = |record| Stored { record, transaction: None };
         let intents = intents.into_iter().map(|records| records.into_iter().map(published).collect());
-        let mut topics: BTreeMap<Place, Vec<Stored>> =
-            (0..).map(|partition| (Log::Input, partition)).zip(intents).collect();
+        let mut topics: BTreeMap<Place, Vec<Stored>> = (0..).map(|number| (Log::Input, number)).zip(intents).collect();
         topics.extend((0..retries::PARTITIONS).map(|partition| ((Log::Retries, partition), Vec::new())));
         let partitions = |ring: Ring| i32::try_from(ring.buckets()).unwrap() * i32::from(SHARES);
         let later = Group::new(env, Ring::ALL.map(|ring| (Log::Ring(ring), partitions(ring))).into());

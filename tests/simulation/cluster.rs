@@ -282,8 +282,7 @@ impl Cluster {
     }
 
     fn expire(&mut self, now: Duration) {
-        let due: Vec<Vec<u8>> =
-            self.expiries.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+        let due: Vec<_> = self.expiries.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for key in due {
             self.expiries.remove(&key);
             for node in &mut self.nodes {

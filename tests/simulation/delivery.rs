@@ -122,8 +122,7 @@ impl Paced {
 
     pub fn reserves(&self, ask: &Ask) -> bool {
         let number = ask.campaign.as_deref().and_then(|name| name.strip_prefix("c-")?.parse::<u64>().ok());
-        let is_of_share =
-            if self.pushes_only { number.is_some_and(|number| number % 2 == 0) } else { ask.kind == Kind::Email };
+        let is_of_share = if self.pushes_only { number.is_some_and(|n| n % 2 == 0) } else { ask.kind == Kind::Email };
         self.reserved.is_some() && is_of_share
     }
 

@@ -124,8 +124,7 @@ fn counted(item: Option<&Item>, now_ms: i64) -> BTreeMap<&[u8], u64> {
     let Some(Item::Hash(hash)) = item else { return BTreeMap::new() };
     let members = hash.iter().filter(|(field, _)| field.starts_with(b"iweir-"));
     let members = members.map(|(field, entry)| {
-        let numbers: Vec<i64> =
-            str::from_utf8(entry).unwrap().split(':').map(|number| number.parse().unwrap()).collect();
+        let numbers: Vec<i64> = str::from_utf8(entry).unwrap().split(':').map(|text| text.parse().unwrap()).collect();
         let (ends, held, recent) = (numbers[2], numbers[3], numbers[5]);
         (field.as_slice(), if ends > now_ms { u64::try_from(held + recent).unwrap() } else { 0 })
     });

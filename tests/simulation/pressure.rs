@@ -253,16 +253,14 @@ impl Judge<'_> {
     /// Other instances are told of whoever was approved, unless the process ended, or the user has left the window by then.
     fn all_told(&mut self, load: &PressureRule, outs: &[&Out], heard: &Heard) {
         let processes = self.world.processes.borrow();
-        let ends: Vec<u64> =
-            processes.iter().filter(|process| !process.is_dead()).map(|process| process.number).collect();
+        let ends: Vec<u64> = processes.iter().filter(|process| !process.is_dead()).map(|one| one.number).collect();
         for out in outs.iter().filter(|out| out.is_approval() && ends.contains(&out.submit.process)) {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             let (Some(at), user) = (told(out).decided_at, hash(ask)) else { continue };
             let at = at.div_euclid(60_000);
             // A replay keeps the time of its first decision.
             let now = minute(out.submit.at);
-            let known =
-                [at - 1, at, at + 1, now].iter().any(|minute| heard.told.contains_key(&(user, Minute(*minute))));
+            let known = [at - 1, at, at + 1, now].iter().any(|shown| heard.told.contains_key(&(user, Minute(*shown))));
             let told_by = self.told_by(out.submit.at);
             if self.is_unsure(out.submit.process, (out.submit.at, told_by)) {
                 continue;

@@ -145,8 +145,7 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
 }
 
 async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuild, RebuildError> {
-    let begin =
-        |run, keyspace_seed| rebuild::begin(&world.keyspace.options, &world.keyspace.stats, scope, run, keyspace_seed);
+    let begin = |run, seed| rebuild::begin(&world.keyspace.options, &world.keyspace.stats, scope, run, seed);
     under_lock(world, process, begin).await
 }
 
@@ -173,9 +172,7 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
 
 /// Repairs the tables of names from the headers of the approved topic, where they are lost.
 async fn repair_names(world: &World, process: &Process, scope: &Scope) -> Result<(), String> {
-    let begin = |run, keyspace_seed| {
-        rebuild::begin_names(&world.keyspace.options, &world.keyspace.stats, scope, run, keyspace_seed)
-    };
+    let begin = |run, seed| rebuild::begin_names(&world.keyspace.options, &world.keyspace.stats, scope, run, seed);
     let begun = under_lock(world, process, begin).await.map_err(|error| error.to_string())?;
     let Some(mut repair) = begun else { return Ok(()) };
     world.env.note(|| format!("process {} repairs the names", process.number));
@@ -212,8 +209,7 @@ fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, St
     let mut broker = world.broker.borrow_mut();
     let (outs, end) = broker.stable(from);
     for out in outs.into_iter().filter(|out| out.to.is_approved()) {
-        let decision =
-            DecisionHeader::of(out.weir_headers()).expect("weir writes it").expect("weir reads what it writes");
+        let decision = DecisionHeader::of(out.weir_headers()).expect("weir writes it").expect("weir reads it");
         let numbers = decision.numbers();
         found.add(decision.into_class(), numbers, Age::InHistory).map_err(|conflict| conflict.to_string())?;
     }

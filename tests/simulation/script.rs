@@ -167,9 +167,8 @@ fn pieces(format: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_ {
         let kind = rest.next()?;
         let digits = std::iter::from_fn(|| rest.next_if(u8::is_ascii_digit));
         let width = digits.fold(0, |width, digit| width * 10 + usize::from(digit - b'0'));
-        let is_known =
-            if width == 0 { matches!(kind, b'B' | b'x') } else { kind == b'c' || kind == b'I' && big_endian };
-        assert!(is_known, "struct: {}{width} in {}", char::from(kind), String::from_utf8_lossy(format));
+        let known = if width == 0 { matches!(kind, b'B' | b'x') } else { kind == b'c' || kind == b'I' && big_endian };
+        assert!(known, "struct: {}{width} in {}", char::from(kind), String::from_utf8_lossy(format));
         Some((kind, width.max(1)))
     })
 }

@@ -29,8 +29,7 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
     let cluster = lock(&world.keyspace.cluster);
     let outs: Vec<&Out> = broker.visible().collect();
     let approved = || outs.iter().filter(|out| out.is_approval());
-    let retried =
-        |which: &dyn Fn(&Out) -> bool| outs.iter().filter(|out| out.intent.retry.is_some() && which(out)).count();
+    let retried = |is: &dyn Fn(&Out) -> bool| outs.iter().filter(|out| out.intent.retry.is_some() && is(out)).count();
     let envelopes: Vec<(String, Value)> = outs.iter().filter_map(|out| reason(out)).collect();
     let of_reason = |wanted: &str| envelopes.iter().filter(|(reason, _)| reason == wanted).count();
     let of_cap = |name: &str| envelopes.iter().filter(|(_, envelope)| envelope["cap"]["name"] == name).count();
@@ -38,8 +37,7 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         let first = outs.iter().filter(|out| out.intent.log == Log::Input).filter_map(|out| out.deferral());
         first.filter(|deferral| deferral.why == why).count()
     };
-    let of_log =
-        |log, which: &dyn Fn(&Out) -> bool| outs.iter().filter(|out| out.intent.log == log && which(out)).count();
+    let of_log = |log, is: &dyn Fn(&Out) -> bool| outs.iter().filter(|out| out.intent.log == log && is(out)).count();
     let is_for = |out: &Out, wanted: &str| reason(out).is_some_and(|(reason, _)| reason == wanted);
     let costly = |out: &&&Out| asks.get(&out.intent.first).is_some_and(|ask| ask.cost > 1 && told(out).counts);
     let has_share = |out: &&&Out| {

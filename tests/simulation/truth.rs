@@ -36,8 +36,7 @@ impl World {
     fn answer(&self, out: &Out, ask: &Ask, wanted: impl Fn(&AdmitVerdict) -> bool) -> Option<Answered> {
         let answers = lock(&self.keyspace.answers);
         let of_lane = answers.get(&(out.submit.lane, UserHash::of(&ask.user), IdHash::of(&ask.id)))?;
-        let held =
-            |answer: &&Answered| answer.called >= out.fetched && answer.at <= out.submit.at && wanted(&answer.verdict);
+        let held = |one: &&Answered| one.called >= out.fetched && one.at <= out.submit.at && wanted(&one.verdict);
         // Of two intents of one id in a batch, one may be a replay.
         let replayed = of_lane.iter().filter(held).find(|answer| answer.verdict == AdmitVerdict::Replayed);
         replayed.or_else(|| of_lane.iter().rfind(held)).copied()

@@ -12,11 +12,7 @@ use crate::{
 
 pub fn run() -> Result<()> {
     let promtool = setup::promtool()?;
-    let check = |verb: &str, file: &Path| {
-        let mut check = command(&promtool, &[verb, "rules"]);
-        check.arg(file);
-        shell::run(check)
-    };
+    let check = |verb: &str, file: &Path| shell::run(command(&promtool, &[verb, "rules"]).arg(file));
     let folder = workspace().join("deploy/prometheus");
     check("check", &folder.join("alerts.yml"))?;
     check("test", &folder.join("alerts.test.yml"))?;

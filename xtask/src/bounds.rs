@@ -108,11 +108,8 @@ fn say_what_ran() {
 /// Ends what a step has started, and with it the step. Returns the processes that ran.
 fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
     let processes = descendants();
-    let running = listed(&processes);
-    eprintln!(
-        "step {step}: did not end within {} s; these processes ran, and are ended now:\n{running}",
-        limit.as_secs()
-    );
+    let (running, seconds) = (listed(&processes), limit.as_secs());
+    eprintln!("step {step}: did not end within {seconds} s; these processes ran, and are ended now:\n{running}");
     processes.iter().for_each(|&pid| signal(pid, Signal::TERM));
     if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
         end_all();

@@ -240,16 +240,14 @@ fn benches() -> Result<()> {
 /// The docs of all libraries, and their tests, which nextest does not run: code that is not to compile. Of one crate alone, cargo would
 /// build what it needs once more, with fewer features.
 fn docs() -> Result<()> {
-    let mut docs = command("cargo", &["test", "--locked", "--doc", "--workspace"]);
     let (rustdoc, target) = (shell::workspace().join("xtask/rustdoc.sh"), shell::workspace().join("target/doc"));
-    docs.env("RUSTDOC", rustdoc).env("WEIR_DOCS", target);
-    shell::run(docs)
+    let mut docs = command("cargo", &["test", "--locked", "--doc", "--workspace"]);
+    shell::run(docs.env("RUSTDOC", rustdoc).env("WEIR_DOCS", target))
 }
 
 fn docs_of_programs() -> Result<()> {
-    let mut docs = command("cargo", &["doc", "--locked", "--workspace", "--no-deps", "--bins"]);
-    docs.env("RUSTDOCFLAGS", "-D warnings");
-    shell::run(docs)
+    let args = ["doc", "--locked", "--workspace", "--no-deps", "--bins"];
+    shell::run(command("cargo", &args).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 #[cfg(test)]

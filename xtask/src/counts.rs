@@ -4,11 +4,7 @@
 //! (rust-toolchain.toml) and Cargo.lock, whatever else the machine does: the rest (hash seeds, another libc) is far below
 //! the tolerance.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -42,17 +38,16 @@ pub struct CountsArgs {
 }
 
 /// Counts each case under callgrind and compares.
-///
-/// # Errors
-/// When something is missing or does not build, or a count is higher than promised, or has grown by more than the tolerance, or the
-/// baseline has other cases.
 pub fn run(args: &CountsArgs) -> Result<()> {
     setup::tools()?;
     shell::run(command("cargo", &["build", "-q", "--locked", "--release", "-p", "weir-pure", "--bin", "pure-counts"]))?;
     let program = built(Profile::Release, "pure-counts");
     let said = shell::output(&program.to_string_lossy(), &[]).context("pure-counts does not name its cases")?;
     let wanted = |case: &&str| args.only.as_deref().is_none_or(|only| case.starts_with(only));
-    let counts = count_all(&program, &said.lines().filter(wanted).collect::<Vec<_>>())?;
+    let cases: Vec<&str> = said.lines().filter(wanted).collect();
+    eprintln!("$ valgrind --tool=callgrind {} CASE, for {} cases", program.display(), cases.len());
+    let counts = shell::at_once(&cases, |case: &str| Ok((case.to_owned(), count(&program, case)?)))?;
+    let counts: Counts = counts.into_iter().collect();
     ensure!(!counts.is_empty(), "no case begins so; there are: {}", said.replace('\n', " "));
     let file = workspace().join(BASELINE);
     if args.write {
@@ -67,14 +62,10 @@ pub fn run(args: &CountsArgs) -> Result<()> {
     compare(&counts, &baseline)
 }
 
-fn count_all(program: &Path, cases: &[&str]) -> Result<Counts> {
-    eprintln!("$ valgrind --tool=callgrind {} CASE, for {} cases", program.display(), cases.len());
-    Ok(shell::at_once(cases, |case: &str| Ok((case.to_owned(), count(program, case)?)))?.into_iter().collect())
-}
-
 /// The instructions of one operation of a case.
 fn count(program: &Path, case: &str) -> Result<u64> {
-    let written = out_file(program, case);
+    // For callgrind_annotate.
+    let written = program.with_file_name(format!("callgrind.out.{}", case.replace('/', "-")));
     let mut valgrind = command("valgrind", &["--tool=callgrind", "--collect-atstart=no"]);
     valgrind
         .arg(format!("--toggle-collect={COUNTED}*"))
@@ -89,11 +80,6 @@ fn count(program: &Path, case: &str) -> Result<u64> {
         totals.and_then(|totals| totals.trim().parse().ok()).context("callgrind wrote no totals")?;
     ensure!(instructions > 0, "{case}: callgrind has not seen the function {COUNTED}");
     Ok(instructions / operations.max(1))
-}
-
-/// Where callgrind's profile of a case goes, for `callgrind_annotate`.
-fn out_file(program: &Path, case: &str) -> PathBuf {
-    program.with_file_name(format!("callgrind.out.{}", case.replace('/', "-")))
 }
 
 /// Prints all counts, and fails if one is higher than promised, or has grown.

@@ -188,18 +188,13 @@ fn has_defaults_where_values_lack() -> Result<()> {
         let values = format!("{CHART}/ci/{name}.yaml");
         let expected = printed(helm_template(&values, &[]))?;
         let found = printed(helm_template(&values, &["--set", &lacking]))?;
-        ensure!(
-            found == expected,
-            "with {lacking} the chart makes of {name} {found}, and with the defaults {expected}"
-        );
+        ensure!(found == expected, "with {lacking} the chart makes of {name} {found}, and by default {expected}");
     }
     Ok(())
 }
 
 fn helm_template(values: &str, set: &[&str]) -> Command {
-    let mut template = command(place("bin/helm"), &["template", "weir", CHART, "-f", values]);
-    template.args(set);
-    template
+    command(place("bin/helm"), &[&["template", "weir", CHART, "-f", values][..], set].concat())
 }
 
 /// All resources have a schema in this version of Kubernetes, and follow it.

@@ -56,8 +56,7 @@ mod tests {
 
     #[test]
     fn a_test_that_is_flaky_twice_in_ten_runs_is_named() {
-        let run =
-            |record: &str, names: &[&str]| counted(record, &names.iter().map(|name| (*name).to_owned()).collect());
+        let run = |record: &str, names: &[&str]| counted(record, &names.iter().map(ToString::to_string).collect());
         let (record, often) = run("", &["a", "b"]);
         assert_eq!((record.as_str(), often), ("a\tb\n", Vec::new()));
         let (mut record, often) = run(&record, &["b", "c"]);

@@ -18,9 +18,6 @@ const MEMORY_LIMIT_MB: u32 = 512;
 const SLOWEST_INPUT_S: u32 = 5;
 
 /// Runs the stored corpus of each target, then fuzzes it for so many seconds; as many at once as there are cores.
-///
-/// # Errors
-/// When something is missing or does not build, or a target breaks: its input is then in fuzz/artifacts.
 pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
     let targets: Vec<&str> = TARGETS.into_iter().filter(|target| only.is_none_or(|only| only == *target)).collect();
     ensure!(!targets.is_empty(), "there is no such target; there are: {}", TARGETS.join(", "));

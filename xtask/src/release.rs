@@ -46,10 +46,9 @@ pub fn run(tag: Option<&str>, out: &Path) -> Result<()> {
     let archive = archive(&out, &name)?;
     let parts = parts(&out, &name)?;
     works(&out, &archive)?;
-    let mut sums = command("sha256sum", &[archive, parts]);
-    sums.current_dir(&out);
+    let sums = shell::stdout(command("sha256sum", &[archive, parts]).current_dir(&out))?;
     let file = out.join(format!("{name}.sha256"));
-    fs::write(&file, shell::stdout(sums)?).with_context(|| format!("cannot write {}", file.display()))?;
+    fs::write(&file, sums).with_context(|| format!("cannot write {}", file.display()))?;
     setup::remove(&folder)
 }
 
@@ -105,8 +104,7 @@ fn archive(out: &Path, name: &str) -> Result<String> {
     let mut tar =
         command("tar", &["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--use-compress-program=gzip -n"]);
     tar.arg(format!("--mtime={}", String::from_utf8_lossy(&time).trim())).args(["-cf", &archive, name]);
-    tar.current_dir(out);
-    shell::run(tar)?;
+    shell::run(tar.current_dir(out))?;
     Ok(archive)
 }
 
@@ -129,10 +127,7 @@ fn parts(out: &Path, name: &str) -> Result<String> {
     let bom: Value = serde_json::from_str(&text).with_context(|| format!("{file} is not JSON"))?;
     let components = bom["components"].as_array().map_or(0, Vec::len);
     let main = &bom["metadata"]["component"];
-    ensure!(
-        main["name"] == "weir" && main["version"] == VERSION && components > 100,
-        "{file} is not of weir {VERSION}"
-    );
+    ensure!(main["name"] == "weir" && main["version"] == VERSION && components > 100, "{file} is not of {VERSION}");
     Ok(file)
 }
 
@@ -140,9 +135,7 @@ fn parts(out: &Path, name: &str) -> Result<String> {
 fn works(out: &Path, archive: &str) -> Result<()> {
     let folder = out.join("unpacked");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut unpack = command("tar", &["--strip-components=1", "-xf"]);
-    unpack.arg(out.join(archive)).arg("-C").arg(&folder);
-    shell::run(unpack)?;
+    shell::run(command("tar", &["--strip-components=1", "-xf"]).arg(out.join(archive)).arg("-C").arg(&folder))?;
     let said = shell::stdout(command(folder.join("weir"), &["--version"]))?;
     ensure!(String::from_utf8_lossy(&said).contains(VERSION), "the binary in {archive} is not of {VERSION}");
     for file in ["THIRD-PARTY.txt", "completions/_weir", "man/weir.1", "LICENSE", "weir.json", "helm/weir/Chart.yaml"] {

@@ -13,10 +13,7 @@ const FOLDER: &str = "target/sanitize";
 const TESTS: [&str; 4] = ["--test", "worker", "contract::", "end_to_end::"];
 
 /// Builds weir with AddressSanitizer and runs the tests that start it with this binary. librdkafka is not instrumented,
-/// but its allocations are watched, so that what weir reads of them after their end is found.
-///
-/// # Errors
-/// When it does not build, or a test fails: a worker that touches freed memory ends by a signal and says where.
+/// but its allocations are watched, so that what weir reads of them after their end is found: such a worker ends by a signal and says where.
 pub fn run() -> Result<()> {
     let version = output("rustc", &["-vV"]).context("rustc does not run")?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;

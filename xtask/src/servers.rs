@@ -126,9 +126,8 @@ pub fn stack(args: &[String]) -> Result<()> {
 pub fn bench(args: &[String]) -> Result<()> {
     setup::run()?;
     // The bench profile is the release profile; cargo builds the weir binary with it, by the same features.
-    let mut bench = command("cargo", &["bench", "-q", "--locked", "-p", "weir", "--bench", "system", "--"]);
-    bench.args(args);
-    shell::run(bench)
+    let bench = ["bench", "-q", "--locked", "-p", "weir", "--bench", "system", "--"];
+    shell::run(command("cargo", &bench).args(args))
 }
 
 /// Runs the catalogue of faults.

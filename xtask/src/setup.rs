@@ -126,8 +126,7 @@ pub fn programs(tools: &[Tool]) -> Result<()> {
     }
     shell::run(command("apt-get", &["update", "-q"]))?;
     let mut install = command("apt-get", &["install", "-q", "-y", "--no-install-recommends"]);
-    install.args(&packages).env("DEBIAN_FRONTEND", "noninteractive");
-    shell::run(install)?;
+    shell::run(install.args(&packages).env("DEBIAN_FRONTEND", "noninteractive"))?;
     for tool in missing {
         ensure!(is_there(tool.program), "{} is still missing after apt-get install {}", tool.program, tool.package);
     }
@@ -154,14 +153,10 @@ pub fn promtool() -> Result<PathBuf> {
     if is_root() {
         shell::run(command("apt-get", &["update", "-q"]))?;
     }
-    let mut download = command("apt-get", &["download", "-q", "prometheus"]);
-    download.current_dir(&folder);
-    shell::run(download)
+    shell::run(command("apt-get", &["download", "-q", "prometheus"]).current_dir(&folder))
         .context("promtool is missing, and its package cannot be downloaded: apt-get install prometheus")?;
     let package = fs::read_dir(&folder)?.next().context("apt-get has downloaded no package")??.path();
-    let mut unpack = command("dpkg", &["-x"]);
-    unpack.arg(&package).arg(&folder);
-    shell::run(unpack)?;
+    shell::run(command("dpkg", &["-x"]).arg(&package).arg(&folder))?;
     ensure!(program.is_file(), "{} has no promtool", package.display());
     Ok(program)
 }
@@ -193,17 +188,14 @@ fn java_version() -> Option<u32> {
 fn fetch_jars(pom: &str, folder: &str) -> Result<()> {
     fill(&text_of(pom)?, (folder, "pom.xml"), |libs| {
         let mut copy = command("mvn", &["-q", "-B", "-f", pom, "dependency:copy-dependencies"]);
-        copy.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", libs.display()));
-        shell::run(copy)
+        shell::run(copy.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", libs.display())))
     })
 }
 
 /// Installs a list of Python packages into a folder in .weir, unless the packages of the same list are there.
 fn fetch_python(list: &str, folder: &str) -> Result<()> {
     fill(&text_of(list)?, (folder, "requirements.txt"), |python| {
-        let mut venv = command("python3", &["-m", "venv"]);
-        venv.arg(python);
-        shell::run(venv)?;
+        shell::run(command("python3", &["-m", "venv"]).arg(python))?;
         shell::run(command(python.join("bin/pip"), &["install", "-q", "--disable-pip-version-check", "-r", list]))
     })
 }

@@ -1,6 +1,7 @@
 //! Running commands, and saying so.
 
 use std::{
+    borrow::BorrowMut,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -49,8 +50,9 @@ pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, 
 }
 
 /// Prints a command, runs it, and prints how long it took.
-pub fn run(mut command: Command) -> Result<()> {
-    let said = say(&command);
+pub fn run(mut command: impl BorrowMut<Command>) -> Result<()> {
+    let command: &mut Command = command.borrow_mut();
+    let said = say(command);
     let start = Instant::now();
     let status = command.status().with_context(|| format!("cannot start `{said}`"))?;
     ensure!(status.success(), "`{said}` failed: {status}");
@@ -58,7 +60,7 @@ pub fn run(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Prints a command, runs it, and returns its output.
+/// Prints a command, and returns what it prints.
 pub fn say(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let said = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -73,16 +75,18 @@ pub fn output(program: &str, args: &[&str]) -> Option<String> {
 }
 
 /// Prints a command, runs it, and gives what it printed on stdout.
-pub fn stdout(mut command: Command) -> Result<Vec<u8>> {
-    let said = say(&command);
+pub fn stdout(mut command: impl BorrowMut<Command>) -> Result<Vec<u8>> {
+    let command: &mut Command = command.borrow_mut();
+    let said = say(command);
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{said}`"))?;
     ensure!(output.status.success(), "`{said}` failed: {}", output.status);
     Ok(output.stdout)
 }
 
 /// The same where what it prints on stderr is told only when it fails; without spaces around it.
-pub fn printed(mut command: Command) -> Result<String> {
-    let said = say(&command);
+pub fn printed(mut command: impl BorrowMut<Command>) -> Result<String> {
+    let command: &mut Command = command.borrow_mut();
+    let said = say(command);
     let output = command.output().with_context(|| format!("cannot start `{said}`"))?;
     let err = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "`{said}` failed: {}: {err}", output.status);

@@ -57,10 +57,7 @@ const NAMED: [Named; 18] = [
     named("cargo bench --bench simulate", "-- 10000"),
 ];
 
-/// Builds weir as it is released and its benches, and runs all commands, those too that come after one that fails.
-///
-/// # Errors
-/// It does not build; or commands fail, do not end by their deadlines, or leave processes behind: names each.
+/// Builds weir as it is released and its benches, and runs all commands, those too that come after one that fails; names each that fails.
 pub fn run() -> Result<()> {
     let build = ["bench", "-q", "--locked", "--no-run", "-p", "weir", "--bench", "*"];
     let limit = Duration::from_secs(BUILD_SECONDS);
@@ -130,8 +127,7 @@ mod tests {
     fn the_commands_by_which_the_docs_measure_are_those_that_are_run_with_a_small_load() {
         let mut measuring = BTreeSet::new();
         for (page, text) in pages() {
-            let measures =
-                |command: &String| page == PAGE || MEASURES.iter().any(|measures| command.starts_with(measures));
+            let measures = |command: &String| page == PAGE || MEASURES.iter().any(|known| command.starts_with(known));
             measuring.extend(commands(&text).into_iter().filter(measures));
         }
         assert!(measuring.len() > 10, "the test looks in the wrong place: {measuring:?}");

@@ -61,8 +61,7 @@ fn left_in(folder: &Path) -> Result<Vec<String>> {
     let start = Instant::now();
     loop {
         let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-        let left: Vec<String> =
-            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let left: Vec<_> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         if left.is_empty() || start.elapsed() >= GRACE {
             return Ok(left);
         }

@@ -135,11 +135,10 @@ impl Shape {
     fn record(self, number: usize, user: u32, kind: (&str, &str), campaign: usize) -> (String, Vec<Header>) {
         let (id, payload) = (format!("0195c0de-0000-7000-8000-{number:012}"), self.payload(number));
         let (channel, category) = kind;
-        let created_at = NOW_MS - 60_000 + i64::try_from(number).unwrap();
+        let made = NOW_MS - 60_000 + i64::try_from(number).unwrap();
         let class = format!(r#""channel":"{channel}","category":"{category}","campaign":"c-{campaign}""#);
-        let whole =
-            || format!(r#"{{"id":"{id}","user_id":{user},{class},"created_at":{created_at},"payload":{payload}}}"#);
-        let event_time = Time::from_millis(created_at).unwrap();
+        let whole = || format!(r#"{{"id":"{id}","user_id":{user},{class},"created_at":{made},"payload":{payload}}}"#);
+        let event_time = Time::from_millis(made).unwrap();
         let data = || format!(r#"{{{class},"payload":{payload}}}"#);
         match self.sent {
             Sent::Plain => (whole(), Vec::new()),
@@ -209,8 +208,7 @@ pub fn three_budgets() -> Vec<Budget> {
 
 /// Four segments with two sliding caps each, and some of their users in them; and these budgets.
 pub fn decider(budgets: Vec<Budget>) -> Decider {
-    let cap =
-        |name: &str, limit: u32, window: &str| format!("{{ name = {name:?}, limit = {limit}, window = {window:?} }}");
+    let cap = |name: &str, limit: u32, over: &str| format!("{{ name = {name:?}, limit = {limit}, window = {over:?} }}");
     let segment = |(name, extra): (&&str, u32)| {
         let (daily, weekly) = (cap("daily", 3 + extra, "24h"), cap("weekly", 10 + 2 * extra, "7d"));
         format!("[segments.{name}]\ncaps = [{daily}, {weekly}]\n")

@@ -21,8 +21,7 @@ impl Measured {
         let labels: Vec<String> = self.points.iter().map(|point| point.label.clone()).collect();
         let count = self.points.first().map_or(0, |point| point.ratios.len());
         let values = |at: usize| self.points.iter().map(|point| point.ratios[at].1).collect();
-        let lines: Vec<(&'static str, Vec<f64>)> =
-            (0..count).map(|at| (self.points[0].ratios[at].0, values(at))).collect();
+        let lines: Vec<(&str, Vec<f64>)> = (0..count).map(|at| (self.points[0].ratios[at].0, values(at))).collect();
         let title = format!("Cost per intent by {}, over the base case beside it", self.dimension.name());
         let plot = Plot { title: &title, labels: &labels, lines: &lines, band: FLAT };
         plot::write(&plot, &scale.plots.join(format!("scale-{}.svg", self.dimension.name())))
@@ -51,9 +50,8 @@ impl Measured {
 impl Point {
     /// Whether its costs (the rate is none) are within a tenth of the base case's.
     fn verdict(&self) -> String {
-        let costs =
-            self.ratios.iter().filter(|(name, ratio)| *name != "intents/s" && !(FLAT.0..=FLAT.1).contains(ratio));
-        let said = costs.map(|(name, ratio)| format!("{name} {}", if *ratio > FLAT.1 { "above" } else { "below" }));
+        let off = self.ratios.iter().filter(|(name, ratio)| *name != "intents/s" && !(FLAT.0..=FLAT.1).contains(ratio));
+        let said = off.map(|(name, ratio)| format!("{name} {}", if *ratio > FLAT.1 { "above" } else { "below" }));
         let said = said.collect::<Vec<_>>().join(", ");
         if said.is_empty() { "yes".to_owned() } else { format!("no: {said}") }
     }

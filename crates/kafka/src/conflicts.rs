@@ -157,6 +157,7 @@ mod tests {
     fn what_is_refused_together_is_said_of_the_user_s_property_with_its_bound() {
         let transaction = "transaction.timeout.ms is 15000, which weir sets";
         let idempotence = "enable.idempotence is true, which weir sets";
+        let longest = "reconnect.backoff.max.ms is 10000, librdkafka's default";
         for (name, value, bound, because) in [
             ("message.timeout.ms", "120000", "15000 or less", transaction),
             ("linger.ms", "20000", "14999 or less", "message.timeout.ms is 15000, which weir sets"),
@@ -169,12 +170,7 @@ mod tests {
             ("max.poll.interval.ms", "10000", "45000 or more", "session.timeout.ms is 45000, librdkafka's default"),
             ("receive.message.max.bytes", "1000000", "1652019 or more", "fetch.max.bytes is 1651507, which weir sets"),
             ("fetch.max.bytes", "500", "1000 or more", "message.max.bytes is 1000, which weir sets"),
-            (
-                "reconnect.backoff.ms",
-                "20000",
-                "10000 or less",
-                "reconnect.backoff.max.ms is 10000, librdkafka's default",
-            ),
+            ("reconnect.backoff.ms", "20000", "10000 or less", longest),
         ] {
             let found = find(&with(Delivery::ExactlyOnce, &[(name, value)]));
             assert_eq!(found, [format!("kafka.properties.{name} must be {bound}: {because}")], "{name} = {value}");
@@ -183,13 +179,13 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_several_of_the_user_s_is_said_without_their_values() {
+        let together =
+            "kafka.properties.session.timeout.ms and kafka.properties.max.poll.interval.ms do not go together: ";
+        let apart = [("session.timeout.ms", "600000"), ("max.poll.interval.ms", "400000")];
         let signed = [("security.protocol", "SASL_PLAINTEXT"), ("sasl.mechanism", "PLAIN")];
         let certified = [("security.protocol", "SSL"), ("ssl.ca.location", "/not/there")];
         let cases: [(&[(&str, &str)], &str); 4] = [
-            (
-                &[("session.timeout.ms", "600000"), ("max.poll.interval.ms", "400000")],
-                "kafka.properties.session.timeout.ms and kafka.properties.max.poll.interval.ms do not go together: ",
-            ),
+            (&apart, together),
             (&signed, "librdkafka refuses [kafka.properties]: sasl.username and sasl.password must be set"),
             (&certified, "librdkafka refuses [kafka.properties]: ssl.ca.location failed"),
             (

@@ -41,12 +41,10 @@ async fn a_budget_takes_at_most_4_kb_and_450_bytes_for_each_holder_in_redis() {
     const HOLDERS: usize = 8;
     let (server, options, opened) = own_keyspace().await;
     let key = opened.keyspace.budget_key(&budget("large"));
-    let mut holders: Vec<RedisLedger> =
-        (0..HOLDERS).map(|number| ledger(&options, &opened, &format!("weir-{number}"))).collect();
+    let mut holders: Vec<_> = (0..HOLDERS).map(|number| ledger(&options, &opened, &format!("weir-{number}"))).collect();
     let one = TakeTurn { limit: 10_u64.pow(15), ..turn(1_000_000) };
     let bytes = || server.query::<usize>(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]).unwrap();
-    let some =
-        async |ledger: &mut RedisLedger, back| take(ledger, "large", &TakeTurn { back, ..one.clone() }).await.unwrap();
+    let some = async |by: &mut RedisLedger, back| take(by, "large", &TakeTurn { back, ..one.clone() }).await.unwrap();
     let last = some(&mut holders[0], Vec::new()).await.bucket;
     for earlier in 1..60 {
         let bucket = last - earlier * DAY_MS / 60;

@@ -20,7 +20,7 @@ use weir_core::{
     },
     ports::{Clock, StoreError},
 };
-use weir_redis::{LedgerClock, RedisLedger, RedisOptions, RedisStats};
+use weir_redis::{LedgerClock, RedisLedger, RedisOptions};
 use weir_worker::clock::SystemClock;
 
 use super::{all_of, budget, ledger, ledger_of, take_turn_patiently, turn, used};
@@ -101,13 +101,9 @@ async fn a_turn_is_known_for_an_hour_after_it_was_made_last_and_then_takes_no_me
     let ahead_s = Arc::new(AtomicI64::new(0));
     let agreed_s = Arc::clone(&ahead_s);
     let by: LedgerClock = Arc::new(move || Ok(SystemClock.now().plus(agreed_s.load(Relaxed) * 1_000)));
-    let mut ledger = RedisLedger::with(
-        &Arc::new(options.clone()),
-        &Arc::new(RedisStats::default()),
-        &opened,
-        "weir-0",
-        Arc::clone(&by),
-    );
+    let of =
+        |name: &str| RedisLedger::with(&Arc::new(options.clone()), &Arc::default(), &opened, name, Arc::clone(&by));
+    let mut ledger = of("weir-0");
     let total = TakeTurn { span: SpanNow::Total, ..turn(100) };
     let pass = |seconds| clock.set(ahead_s.fetch_add(seconds, Relaxed) + seconds).unwrap();
     let (first, _) = ledger.turn_at(&budget("b"), number(1), &total).await.unwrap().unwrap();
@@ -122,8 +118,7 @@ async fn a_turn_is_known_for_an_hour_after_it_was_made_last_and_then_takes_no_me
     pass(3_700);
     assert_eq!(take(&mut ledger, 2, &exchange).await, (100, 240), "nobody repeats it after so long");
     pass(3_700);
-    let mut other =
-        RedisLedger::with(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), &opened, "weir-1", by);
+    let mut other = of("weir-1");
     take(&mut other, 1, &total).await;
     let key = opened.keyspace.budget_key(&budget("b"));
     let mut fields = server.query::<Vec<String>>(&["HKEYS", &key]).unwrap();

@@ -151,8 +151,7 @@ impl Scripted for Routes {
 
     fn records(&self) -> Vec<(u16, String)> {
         // Those of a route without a service, and of the other one: the route and the registry.
-        let keys =
-            [false, true].map(|of_service| self.place.opened.keyspace.place_of::<RoutePermits>(&key(of_service)));
+        let keys = [false, true].map(|service| self.place.opened.keyspace.place_of::<RoutePermits>(&key(service)));
         keys.into_iter().flat_map(|(slot, keys)| keys.into_iter().map(move |key| (slot, key))).collect()
     }
 

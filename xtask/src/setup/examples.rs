@@ -27,9 +27,8 @@ fn npm(folder: &Path) -> Result<()> {
         let from = workspace().join("examples/node").join(file);
         fs::copy(&from, folder.join(file)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
-    let mut npm = command(toolchain("npm"), &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
-    npm.current_dir(folder);
-    shell::run(npm)
+    let args = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"];
+    shell::run(command(toolchain("npm"), &args).current_dir(folder))
 }
 
 fn go(folder: &Path) -> Result<()> {
@@ -37,8 +36,7 @@ fn go(folder: &Path) -> Result<()> {
     for args in [["build", "./..."].as_slice(), &["test", "-run", "none", "./..."]] {
         let mut go = command(toolchain("go"), args);
         go.current_dir(workspace().join("examples/go")).env("GOMODCACHE", folder.join("modules"));
-        go.env("GOFLAGS", "-modcacherw -buildvcs=false").env("GOTOOLCHAIN", "local");
-        shell::run(go)?;
+        shell::run(go.env("GOFLAGS", "-modcacherw -buildvcs=false").env("GOTOOLCHAIN", "local"))?;
     }
     Ok(())
 }

@@ -203,10 +203,7 @@ mod tests {
 
     #[test]
     fn a_topic_has_the_shares_that_its_partitions_are_a_multiple_of() {
-        assert_eq!(
-            [0, 7, 96, 97, 288].map(|partitions| Ring::Hours.shares(partitions)),
-            [None, None, Some(1), None, Some(3)]
-        );
+        assert_eq!([0, 7, 96, 97, 288].map(|all| Ring::Hours.shares(all)), [None, None, Some(1), None, Some(3)]);
         assert_eq!([96, 120, 480].map(|partitions| Ring::Minutes.shares(partitions)), [None, Some(1), Some(4)]);
     }
 

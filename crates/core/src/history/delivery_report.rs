@@ -116,15 +116,13 @@ mod tests {
         let reader = DeliveryReportReader::default();
         let (user, id) = (UserHash::of("42"), IdHash::of("i-1"));
         let took = |ms| Delivery::Ok(Some(Took { route: "email".to_owned(), ms }));
+        let an_hour = took(3_600_000);
         for (value, outcome) in [
             (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","took_ms":12}"#, Delivery::Ok(None)),
             (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":"email"}"#, Delivery::Ok(None)),
             (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":null,"took_ms":12}"#, Delivery::Ok(None)),
             (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":"email","took_ms":12}"#, took(12)),
-            (
-                r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":"email","took_ms":9999999999}"#,
-                took(3_600_000),
-            ),
+            (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":"email","took_ms":9999999999}"#, an_hour),
             (r#"{"took_ms":null,"outcome":"permanent","user_id":42,"more":[],"intent_id":"i-1"}"#, Delivery::Permanent),
         ] {
             assert_eq!(reader.read(Some(value.as_bytes())), Ok(DeliveryReport { user, id, outcome }), "{value}");

@@ -360,10 +360,7 @@ impl Sink<Batch, ()> for FakeSink {
         assert!(!world.in_flight, "one batch at a time");
         assert!(world.assigned && world.pending.is_none(), "nothing is committed for partitions that are given up");
         assert_eq!(job.outputs.len(), job.records.len());
-        assert!(
-            world.had_deferred || !job.outputs.iter().any(unavailable::is_recorded_later),
-            "others may ask its shard"
-        );
+        assert!(world.had_deferred || !job.outputs.iter().any(unavailable::is_recorded_later), "others may ask");
         world.in_flight = true;
         self.1 = Some(job);
     }

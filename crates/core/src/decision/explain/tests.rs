@@ -173,8 +173,7 @@ fn an_offset() -> impl Strategy<Value = i64> {
 }
 
 fn a_case() -> impl Strategy<Value = Case> {
-    let zone =
-        prop::sample::select(&["UTC", "Asia/Singapore", "Europe/Berlin", "Pacific/Apia", "America/St_Johns"][..]);
+    let zone = prop::sample::select(vec!["UTC", "Asia/Singapore", "Europe/Berlin", "Pacific/Apia", "America/St_Johns"]);
     let entry = (an_offset(), 0_u16..=9, 0_u32..4, 1_u8..4, 0_u64..3);
     let entries = prop::collection::vec(entry, 0..12);
     (0..300 * DAY_MS, zone, prop::collection::vec(a_cap(), 0..4), entries).prop_map(|(moved, zone, caps, entries)| {

@@ -6,6 +6,7 @@ use super::*;
 use crate::tests::{Row, Rows};
 
 const NO: Duration = Duration::ZERO;
+const NOBODY: [i32; 0] = [];
 
 fn time(clock: &str) -> Time {
     Time::from_rfc3339(&format!("2026-11-20T{clock}:00Z")).unwrap()
@@ -36,6 +37,12 @@ fn hear(ripe: &mut Ripe, ends: &[(i32, i64)], all: usize) {
     ripe.hear(&ends.iter().copied().collect(), all);
 }
 
+/// Which are woken at 18:45, once these are heard.
+fn heard(ripe: &mut Ripe, ends: &[(i32, i64)], all: usize) -> Vec<i32> {
+    hear(ripe, ends, all);
+    ripe.wake(time("18:45"))
+}
+
 /// A poll that gives nothing of these buckets, and so waits.
 fn wait(ripe: &mut Ripe, seconds: u64) {
     assert_eq!(ripe.put_back(&batch(&[]), time("18:45"), Duration::from_secs(seconds)), Ok(Vec::new()));
@@ -48,9 +55,9 @@ fn a_bucket_sleeps_until_its_first_record_is_due() {
     let read = batch(&[(30, 7, "18:30"), (31, 0, "18:31"), (30, 8, "18:30"), (31, 1, "18:31")]);
     assert_eq!(ripe.put_back(&read, time("18:30"), NO), Ok([(31, 0)].to_vec()));
     hear(&mut ripe, &[(30, 9), (31, 0)], 2);
-    assert_eq!(ripe.wake(time("18:30")), [] as [i32; 0]);
+    assert_eq!(ripe.wake(time("18:30")), NOBODY);
     assert_eq!(ripe.wake(time("18:31")), [31]);
-    assert_eq!(ripe.wake(time("18:31")), [] as [i32; 0], "it is awake");
+    assert_eq!(ripe.wake(time("18:31")), NOBODY, "it is awake");
 }
 
 #[test]
@@ -58,7 +65,7 @@ fn a_record_of_the_next_round_waits_behind_those_of_this_one() {
     let mut ripe = begun(Ring::Minutes, 1);
     let read = batch(&[(30, 7, "18:30"), (30, 8, "20:30"), (30, 9, "20:30")]);
     assert_eq!(ripe.put_back(&read, time("19:40"), NO), Ok([(30, 8)].to_vec()));
-    assert_eq!(ripe.wake(time("20:29")), [] as [i32; 0]);
+    assert_eq!(ripe.wake(time("20:29")), NOBODY);
     assert_eq!(ripe.wake(time("20:30")), [30]);
 }
 
@@ -67,48 +74,33 @@ fn the_oldest_bucket_has_told_its_end_before_the_next_one_is_read() {
     let mut ripe = begun(Ring::Minutes, 1);
     let read = batch(&[(32, 0, "18:32"), (30, 0, "18:30"), (31, 0, "18:31"), (31, 1, "18:31")]);
     assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok([(32, 0), (31, 0)].to_vec()));
-    let nobody: [i32; 0] = [];
-    hear(&mut ripe, &[(31, 0), (32, 0)], 3);
-    assert_eq!(ripe.wake(time("18:45")), nobody, "bucket 30 may have more");
+    assert_eq!(heard(&mut ripe, &[(31, 0), (32, 0)], 3), NOBODY, "bucket 30 may have more");
     assert_eq!(ripe.put_back(&batch(&[(30, 1, "18:30")]), time("18:45"), NO), Ok(Vec::new()));
-    hear(&mut ripe, &[(30, 1), (31, 0), (32, 0)], 3);
-    assert_eq!(ripe.wake(time("18:45")), nobody, "that is the end of before");
-    hear(&mut ripe, &[(30, 2), (31, 0), (32, 0)], 3);
-    assert_eq!(ripe.wake(time("18:45")), [31]);
-    hear(&mut ripe, &[(30, 2), (31, 0), (32, 0)], 3);
-    assert_eq!(ripe.wake(time("18:45")), nobody, "what 31 has is on its way: it was put back there");
-    assert_eq!(
-        ripe.put_back(&batch(&[(31, 0, "18:31"), (31, 1, "18:31")]), time("18:45"), NO),
-        Ok(Vec::new()),
-        "it is read"
-    );
+    assert_eq!(heard(&mut ripe, &[(30, 1), (31, 0), (32, 0)], 3), NOBODY, "that is the end of before");
+    assert_eq!(heard(&mut ripe, &[(30, 2), (31, 0), (32, 0)], 3), [31]);
+    assert_eq!(heard(&mut ripe, &[(30, 2), (31, 0), (32, 0)], 3), NOBODY, "what 31 has is on its way, put back there");
+    let read = batch(&[(31, 0, "18:31"), (31, 1, "18:31")]);
+    assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok(Vec::new()), "it is read");
     // The mark of a transaction is before the end.
-    hear(&mut ripe, &[(30, 2), (31, 3), (32, 0)], 3);
-    assert_eq!(ripe.wake(time("18:45")), [32]);
+    assert_eq!(heard(&mut ripe, &[(30, 2), (31, 3), (32, 0)], 3), [32]);
 }
 
 #[test]
 fn at_the_start_nothing_is_taken_until_all_buckets_have_given_a_record_or_their_end() {
     let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
-    let nobody: [i32; 0] = [];
     // The answers of brokers come in pieces: the younger bucket first.
     assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31"), (31, 5, "18:31")]), time("18:45"), NO), Ok([(31, 4)].to_vec()));
-    hear(&mut ripe, &[(31, 4), (60, 12)], 4);
-    assert_eq!(ripe.wake(time("18:45")), nobody);
+    assert_eq!(heard(&mut ripe, &[(31, 4), (60, 12)], 4), NOBODY);
     // Buckets that fill meanwhile and are not due have told all that is asked.
     assert_eq!(ripe.put_back(&batch(&[(50, 0, "18:50")]), time("18:45"), NO), Ok([(50, 0)].to_vec()));
-    hear(&mut ripe, &[(31, 4), (50, 0), (60, 12)], 4);
-    assert_eq!(ripe.wake(time("18:45")), nobody, "nothing is known of one");
+    assert_eq!(heard(&mut ripe, &[(31, 4), (50, 0), (60, 12)], 4), NOBODY, "nothing is known of one");
     assert_eq!(ripe.put_back(&batch(&[(30, 7, "18:30")]), time("18:45"), NO), Ok([(30, 7)].to_vec()));
-    hear(&mut ripe, &[(30, 7), (31, 4), (50, 0), (60, 12)], 4);
-    assert_eq!(ripe.wake(time("18:45")), [30]);
+    assert_eq!(heard(&mut ripe, &[(30, 7), (31, 4), (50, 0), (60, 12)], 4), [30]);
     assert_eq!(ripe.put_back(&batch(&[(30, 7, "18:30")]), time("18:45"), NO), Ok(Vec::new()));
-    hear(&mut ripe, &[(30, 8), (31, 4), (50, 0), (60, 12)], 4);
-    assert_eq!(ripe.wake(time("18:45")), [31]);
+    assert_eq!(heard(&mut ripe, &[(30, 8), (31, 4), (50, 0), (60, 12)], 4), [31]);
     ripe.start();
     assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31")]), time("18:45"), NO), Ok([(31, 4)].to_vec()), "once more");
-    hear(&mut ripe, &[(31, 4)], 4);
-    assert_eq!(ripe.wake(time("18:45")), nobody);
+    assert_eq!(heard(&mut ripe, &[(31, 4)], 4), NOBODY);
 }
 
 #[test]
@@ -125,27 +117,22 @@ fn a_lane_without_buckets_that_hold_anything_waits_for_no_ends() {
 #[test]
 fn a_bucket_of_which_nothing_is_heard_holds_the_others_up_for_ten_seconds_of_polls() {
     let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
-    let nobody: [i32; 0] = [];
     // At the start: the leader of the second one does not answer.
     wait(&mut ripe, 9);
     assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31")]), time("18:45"), NO), Ok([(31, 4)].to_vec()));
     hear(&mut ripe, &[(31, 4)], 2);
     wait(&mut ripe, 9);
-    hear(&mut ripe, &[(31, 4)], 2);
-    assert_eq!(ripe.wake(time("18:45")), nobody, "one was heard of 9 s ago");
+    assert_eq!(heard(&mut ripe, &[(31, 4)], 2), NOBODY, "one was heard of 9 s ago");
     wait(&mut ripe, 1);
-    hear(&mut ripe, &[(31, 4)], 2);
-    assert_eq!(ripe.wake(time("18:45")), [31]);
+    assert_eq!(heard(&mut ripe, &[(31, 4)], 2), [31]);
     // Later: that of the bucket that is read.
     assert_eq!(ripe.put_back(&batch(&[(32, 0, "18:32")]), time("18:45"), NO), Ok([(32, 0)].to_vec()));
     wait(&mut ripe, 9);
     assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31")]), time("18:45"), Duration::from_secs(1)), Ok(Vec::new()));
     wait(&mut ripe, 9);
-    hear(&mut ripe, &[(31, 4), (32, 0)], 2);
-    assert_eq!(ripe.wake(time("18:45")), nobody, "a record came 9 s ago");
+    assert_eq!(heard(&mut ripe, &[(31, 4), (32, 0)], 2), NOBODY, "a record came 9 s ago");
     wait(&mut ripe, 1);
-    hear(&mut ripe, &[(31, 4), (32, 0)], 2);
-    assert_eq!(ripe.wake(time("18:45")), [32]);
+    assert_eq!(heard(&mut ripe, &[(31, 4), (32, 0)], 2), [32]);
     // It answers again: the older one goes first.
     let read = batch(&[(32, 0, "18:32"), (31, 5, "18:31")]);
     assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok([(32, 0)].to_vec()));
@@ -156,10 +143,8 @@ fn a_younger_bucket_that_fills_while_an_older_one_is_read_waits_for_its_end() {
     let mut ripe = begun(Ring::Minutes, 1);
     assert_eq!(ripe.put_back(&batch(&[(30, 0, "18:30")]), time("18:45"), NO), Ok(Vec::new()));
     assert_eq!(ripe.put_back(&batch(&[(45, 0, "18:45")]), time("18:45"), NO), Ok([(45, 0)].to_vec()));
-    hear(&mut ripe, &[(45, 0)], 2);
-    assert_eq!(ripe.wake(time("18:45")), [] as [i32; 0]);
-    hear(&mut ripe, &[(30, 1), (45, 0)], 2);
-    assert_eq!(ripe.wake(time("18:45")), [45]);
+    assert_eq!(heard(&mut ripe, &[(45, 0)], 2), NOBODY);
+    assert_eq!(heard(&mut ripe, &[(30, 1), (45, 0)], 2), [45]);
 }
 
 #[test]
@@ -192,8 +177,7 @@ fn an_older_bucket_that_sleeps_is_emptied_before_a_younger_one_that_fills() {
     let read = batch(&[(45, 0, "18:45")]);
     assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok([(45, 0)].to_vec()));
     assert_eq!(ripe.wake(time("18:45")), [31]);
-    hear(&mut ripe, &[(31, 1), (45, 0)], 2);
-    assert_eq!(ripe.wake(time("18:45")), [45]);
+    assert_eq!(heard(&mut ripe, &[(31, 1), (45, 0)], 2), [45]);
 }
 
 #[test]
@@ -214,9 +198,8 @@ fn while_the_clock_is_wrong_all_that_was_read_is_put_back() {
     assert_eq!(ripe.wake(time("17:55")), [42]);
     assert_eq!(ripe.put_all_back(&read), [(42, 3), (44, 0)], "also what is being read");
     assert_eq!(ripe.wake(time("17:55")), [42]);
-    assert!(
-        ripe.is_far_from_due(&read, time("17:55")) && !ripe.is_far_from_due(&batch(&[(42, 3, "18:00")]), time("17:55"))
-    );
+    assert!(ripe.is_far_from_due(&read, time("17:55")));
+    assert!(!ripe.is_far_from_due(&batch(&[(42, 3, "18:00")]), time("17:55")));
 }
 
 #[test]

@@ -124,16 +124,13 @@ async fn a_turn_that_has_no_answer_is_made_again_as_it_was_and_what_came_meanwhi
 
 #[tokio::test]
 async fn whoever_is_overtaken_gives_up_its_places_at_once_and_asks_again_with_the_same_turn() {
-    let mut world = World::loaded(1_000).await;
-    world.turn().await;
+    let mut world = World::with_places().await;
     let places = |world: &World| (world.state().places.left(), world.state().places.held());
     assert_eq!(places(&world), (1_000, 1_000));
-    world.log.next(Does::Refuses);
-    world.turn().await;
+    world.turn_that(Does::Refuses).await;
     let first = world.log.last();
     assert_eq!(places(&world), (1_000, 1_000), "silence gives nobody else its places");
-    world.log.next(Does::IsAhead);
-    world.turn().await;
+    world.turn_that(Does::IsAhead).await;
     assert_eq!((world.log.last(), places(&world)), (first.clone(), (0, 0)));
     assert!(world.status.unsynced().is_some());
     world.turn().await;
@@ -145,8 +142,7 @@ async fn whoever_is_overtaken_gives_up_its_places_at_once_and_asks_again_with_th
 #[tokio::test]
 async fn a_place_that_comes_back_once_others_may_have_had_it_lapses() {
     for is_overtaken in [true, false] {
-        let mut world = World::loaded(1_000).await;
-        world.turn().await;
+        let mut world = World::with_places().await;
         let (state, until) = (world.state(), world.state().places.until());
         assert!(state.take_place(world.clock.passed()));
         if is_overtaken {
@@ -169,8 +165,7 @@ async fn a_place_that_comes_back_once_others_may_have_had_it_lapses() {
 async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_users_are_told_by_the_next_one() {
     let mut world = World::loaded(1_000).await;
     world.note(0..10);
-    world.log.next(Does::Refuses);
-    world.turn().await;
+    world.turn_that(Does::Refuses).await;
     let first = world.log.last();
     world.note(10..15);
     world.clock.advance(MEMBER_FOR - TURN_EVERY);
@@ -183,8 +178,7 @@ async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_use
 #[tokio::test]
 async fn a_turn_by_the_maximum_of_before_is_not_made_again_for_another_one() {
     let mut world = World::loaded(1_000).await;
-    world.log.next(Does::Refuses);
-    world.turn().await;
+    world.turn_that(Does::Refuses).await;
     let first = world.log.last();
     assert_eq!(first.room, Some(1_000));
     world.policy.replace(policy(Some((100, 10))));
@@ -198,8 +192,7 @@ async fn a_turn_by_the_maximum_of_before_is_not_made_again_for_another_one() {
 #[tokio::test]
 async fn places_of_a_turn_that_was_made_again_end_with_those_of_its_first_time() {
     let mut world = World::loaded(1_000).await;
-    world.log.next(Does::Refuses);
-    world.turn().await;
+    world.turn_that(Does::Refuses).await;
     let begun_at = world.clock.passed();
     world.turn().await;
     assert_eq!(world.state().places.left(), 1_000);
@@ -230,15 +223,12 @@ async fn after_a_loss_nobody_gets_places_until_all_members_have_told_again_or_ma
     let reply = |lost, members| Does::Answers(SyncReply { lost, members, ..SyncReply::default() });
     for returns in [true, false] {
         let mut world = World::loaded(1_000).await;
-        world.log.next(reply(false, 3));
-        world.turn().await;
-        world.log.next(reply(true, 1));
-        world.turn().await;
+        world.turn_that(reply(false, 3)).await;
+        world.turn_that(reply(true, 1)).await;
         let lost_at = world.clock.passed();
         let mut turns = 0;
         while turns == 0 || world.log.last().room == Some(0) {
-            world.log.next(reply(false, if returns && turns == 2 { 3 } else { 1 }));
-            world.turn().await;
+            world.turn_that(reply(false, if returns && turns == 2 { 3 } else { 1 })).await;
             turns += 1;
         }
         let waited = world.clock.passed() - lost_at;
@@ -249,13 +239,11 @@ async fn after_a_loss_nobody_gets_places_until_all_members_have_told_again_or_ma
 
 #[tokio::test]
 async fn without_the_log_places_are_usable_until_others_may_have_them() {
-    let mut world = World::loaded(1_000).await;
-    world.turn().await;
+    let mut world = World::with_places().await;
     let synced_at = world.clock.passed();
     assert_eq!(world.state().places.left(), 1_000);
     for _ in 1..10 {
-        world.log.next(Does::Refuses);
-        world.turn().await;
+        world.turn_that(Does::Refuses).await;
         assert_eq!(world.state().places.left(), 1_000);
     }
     assert_eq!(world.status.unsynced().as_ref().as_ref().unwrap().since, synced_at + TURN_EVERY);
@@ -280,8 +268,7 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
 async fn whoever_stood_still_until_others_may_have_its_places_asks_as_one_without_any() {
     let one_less = MEMBER_FOR - Duration::from_millis(1);
     for (stood_still, holds) in [(one_less, 1_000), (MEMBER_FOR, 1)] {
-        let mut world = World::loaded(1_000).await;
-        world.turn().await;
+        let mut world = World::with_places().await;
         assert!(world.state().take_place(world.clock.passed()));
         world.clock.advance(stood_still - TURN_EVERY);
         world.turn().await;
@@ -295,8 +282,7 @@ async fn whoever_stood_still_until_others_may_have_its_places_asks_as_one_withou
 
 #[tokio::test]
 async fn an_answer_that_is_heard_when_others_may_have_the_places_of_before_keeps_none_of_them() {
-    let mut world = World::loaded(1_000).await;
-    world.turn().await;
+    let mut world = World::with_places().await;
     assert!(world.state().take_place(world.clock.passed()));
     world.log.next(Does::StoodStill(world.clock.clone(), MEMBER_FOR - TURN_EVERY));
     world.turn().await;
@@ -366,8 +352,7 @@ async fn places_are_kept_for_as_many_as_became_active_without_one_in_the_last_se
 #[tokio::test]
 async fn a_turn_a_little_less_than_a_second_after_another_keeps_places_for_those_who_came_since_alone() {
     for (passed_ms, left) in [(950, 920), (500, 880)] {
-        let mut world = World::loaded(1_000).await;
-        world.turn().await;
+        let mut world = World::with_places().await;
         world.note(0..40);
         world.turn().await;
         world.note(40..80);
@@ -380,8 +365,7 @@ async fn a_turn_a_little_less_than_a_second_after_another_keeps_places_for_those
 
 #[tokio::test]
 async fn turns_that_are_asked_for_within_a_second_neither_free_what_is_kept_nor_forget_what_was_told() {
-    let mut world = World::loaded(1_000).await;
-    world.turn().await;
+    let mut world = World::with_places().await;
     (0..7).for_each(|_| assert!(world.state().take_place(world.clock.passed())));
     // Reported, or of another channel.
     world.note(0..40);
@@ -402,8 +386,7 @@ async fn turns_that_are_asked_for_within_a_second_neither_free_what_is_kept_nor_
 
 #[tokio::test]
 async fn whoever_is_asked_for_places_tells_how_many_and_keeps_no_more_than_its_part() {
-    let mut world = World::loaded(1_000).await;
-    world.turn().await;
+    let mut world = World::with_places().await;
     assert_eq!((world.log.last().wanted, world.state().places.left()), (0, 1_000));
     for (asks, wanted) in [(7, 7), (3, 7), (0, 3), (0, 0)] {
         (0..asks).for_each(|_| assert!(world.state().take_place(world.clock.passed())));
@@ -411,22 +394,18 @@ async fn whoever_is_asked_for_places_tells_how_many_and_keeps_no_more_than_its_p
         assert_eq!(world.log.last().wanted, wanted, "of this turn and the one before");
     }
     let fewer = SyncReply { part: 200, members: 2, ..SyncReply::default() };
-    world.log.next(Does::Answers(fewer));
-    world.turn().await;
+    world.turn_that(Does::Answers(fewer)).await;
     assert_eq!(world.state().places.left(), 990, "until the next turn");
-    world.log.next(Does::Refuses);
-    world.turn().await;
+    world.turn_that(Does::Refuses).await;
     assert_eq!((world.log.last().held, world.state().places.left()), (200, 190));
 }
 
 #[tokio::test]
 async fn while_nobody_may_come_in_no_places_are_kept() {
-    let mut world = World::loaded(1_000).await;
-    world.turn().await;
+    let mut world = World::with_places().await;
     let others: Vec<u64> = (0..1_100).map(|user| spread(user).0).collect();
     let active = vec![told(world.clock.minute(), &others)];
-    world.log.next(Does::Answers(SyncReply { active, part: 1_000, members: 2, ..SyncReply::default() }));
-    world.turn().await;
+    world.turn_that(Does::Answers(SyncReply { active, part: 1_000, members: 2, ..SyncReply::default() })).await;
     assert!(world.state().is_throttling());
     for held in [1_000, 0] {
         world.turn().await;
@@ -440,8 +419,7 @@ async fn a_minute_that_is_ahead_of_the_clock_by_more_than_one_is_ignored_and_cou
     let now = world.clock.minute();
     let at = |minutes: i64, user: u64| told(Minute(now.0 + minutes), &[spread(user).0, spread(user + 1).0]);
     let active = vec![at(2, 10), at(1, 20), at(0, 30), at(-9, 40), at(-10, 50)];
-    world.log.next(Does::Answers(SyncReply { active, members: 2, bytes: 7, ..SyncReply::default() }));
-    world.turn().await;
+    world.turn_that(Does::Answers(SyncReply { active, members: 2, bytes: 7, ..SyncReply::default() })).await;
     let known = [10, 20, 30, 40, 50].map(|user| world.is_active(spread(user).0));
     assert_eq!(known, [false, true, true, true, false]);
     let ten_of_the_load = 10;
@@ -477,8 +455,7 @@ async fn a_start_reads_all_of_the_window_and_asks_again_for_a_while() {
 
 #[tokio::test]
 async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
-    let mut world = World::loaded(1_000).await;
-    world.turn().await;
+    let mut world = World::with_places().await;
     let first = world.state();
     world.note(0..5);
     let late = world.state();
@@ -516,14 +493,12 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
 
 #[tokio::test]
 async fn a_maximum_that_changes_again_leaves_those_of_before_in_force_until_there_are_places_and_counts_theirs() {
-    let mut world = World::loaded(1_000).await;
-    world.turn().await;
+    let mut world = World::with_places().await;
     let first = world.state();
     assert!(first.take_place(world.clock.passed()), "of a batch that is under way");
     world.policy.replace(policy(Some((2_000, 10))));
     assert!(world.turn().await, "for places");
-    world.log.next(Does::Refuses);
-    world.turn().await;
+    world.turn_that(Does::Refuses).await;
     assert_eq!(world.log.last().room, Some(2_000));
     world.policy.replace(policy(Some((3_000, 10))));
     assert!(world.turn().await, "for places");

@@ -6,8 +6,7 @@ use super::*;
 const INTENTS: u64 = 4_000;
 const USERS: u64 = 2_100;
 const MOST: u64 = 1_500;
-const ROUTE: &str =
-    "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
+const ROUTE: &str = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"";
 
 /// Intents of users in no order.
 fn intents() -> Rows {

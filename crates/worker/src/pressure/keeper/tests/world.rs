@@ -119,10 +119,7 @@ impl Share<SharedPlaces> for Log {
             let mut inner = self.0.write().unwrap();
             let last = inner.0.last().map_or(0, |turn| turn.number);
             let turn = Turn { number: number.number, request: request.clone() };
-            assert!(
-                turn.number == last + 1 || inner.0.last() == Some(&turn),
-                "{turn:?} is neither the next one nor the last"
-            );
+            assert!(turn.number == last + 1 || inner.0.last() == Some(&turn), "{turn:?}: neither next nor last");
             inner.0.push(turn);
             inner.1.pop_front()
         };
@@ -178,6 +175,13 @@ impl World {
         world
     }
 
+    /// With a thousand users at the most, and places for them.
+    pub(super) async fn with_places() -> Self {
+        let mut world = Self::loaded(1_000).await;
+        world.turn().await;
+        world
+    }
+
     pub(super) fn keeper(&mut self) -> &mut PressureKeeper<Log, Watch> {
         self.keeper.as_mut().unwrap()
     }
@@ -205,6 +209,12 @@ impl World {
     pub(super) async fn turn(&mut self) -> bool {
         self.clock.advance(TURN_EVERY);
         self.keeper().round().await
+    }
+
+    /// The same, in which the log does this.
+    pub(super) async fn turn_that(&mut self, does: Does) -> bool {
+        self.log.next(does);
+        self.turn().await
     }
 }
 
