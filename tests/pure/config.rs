@@ -18,6 +18,7 @@ use weir::{
 };
 
 use super::docs::{is_current, read};
+use crate::support::contains_all;
 
 pub(super) const SMALLEST: &str = r#"
 [kafka]
@@ -54,11 +55,9 @@ fn the_smallest_configuration_gets_the_documented_defaults() {
     assert_eq!(settings.kafka.properties, BTreeMap::new());
     assert_eq!(settings.redis.history, Duration::from_secs(8 * 24 * 60 * 60));
     assert_eq!((settings.redis.shards, settings.redis.users), (128, 10_000_000));
-    assert_eq!(
-        (settings.segments.source, settings.segments.refresh),
-        (file("set/manifest.json"), Duration::from_secs(60))
-    );
-    assert_eq!((settings.policy.source, settings.policy.refresh), (file("policy.toml"), Duration::from_secs(10)));
+    let (segments, policy) = (settings.segments, settings.policy);
+    assert_eq!((segments.source, segments.refresh), (file("set/manifest.json"), Duration::from_secs(60)));
+    assert_eq!((policy.source, policy.refresh), (file("policy.toml"), Duration::from_secs(10)));
     assert_eq!((settings.worker.lanes, settings.worker.batch), (0, 10_000));
     assert_eq!(settings.worker.commit_interval, Duration::from_millis(50));
     assert_eq!(settings.worker.drain, Duration::from_secs(20));
@@ -376,10 +375,7 @@ fn a_format_has_its_schemas_and_a_registry_its_user() {
     assert_eq!(settings.schemas.files, expected.map(|(id, file)| (id, PathBuf::from(file))).into());
     let user = format!("{SMALLEST}\n[schemas]\nregistry = \"https://r\"\nusername = \"u\"\npassword = \"p\"");
     let settings = parse(&user, &[]).unwrap().schemas;
-    assert_eq!(
-        settings.username.zip(settings.password).map(|(user, password)| (user, password.expose().to_owned())),
-        Some(("u".to_owned(), "p".to_owned()))
-    );
+    assert_eq!((settings.username.as_deref(), settings.password), (Some("u"), Some(Secret::new("p"))));
 }
 
 #[test]
@@ -402,10 +398,7 @@ fn a_secret_property_is_read_from_its_file_and_given_once() {
     }
     let twice = [("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", "other")];
     let error = load("\"sasl.password\" = \"password\"", &twice).unwrap_err();
-    assert!(
-        error.contains("kafka.property_files and kafka.properties both have \"sasl.password\": keep one"),
-        "{error}"
-    );
+    contains_all(&error, &["kafka.property_files and kafka.properties both have \"sasl.password\": keep one"]);
     for (text, expected) in [
         ("\"sasl.password\" = \"absent\"", "kafka.property_files.sasl.password names"),
         ("\"sasl.password\" = \"empty\"", "which is empty"),
@@ -421,10 +414,7 @@ fn a_secret_property_is_read_from_its_file_and_given_once() {
 fn properties_that_weir_sets_itself_are_refused_with_the_reason() {
     for (name, reason) in REFUSED_PROPERTIES {
         let error = parse(&format!("{SMALLEST}\n[kafka.properties]\n\"{name}\" = \"x\""), &[]).unwrap_err();
-        assert!(
-            error.contains(&format!("weir.toml:16:1: kafka.properties.{name} is for weir to set ({reason})")),
-            "{error}"
-        );
+        contains_all(&error, &[&format!("weir.toml:16:1: kafka.properties.{name} is for weir to set ({reason})")]);
     }
 }
 
@@ -486,11 +476,7 @@ fn a_list_of_brokers_a_secret_and_a_path_may_be_longer_than_a_name() {
 
     let (token, key) = ("e".repeat(2_000), format!("s3://bucket/{}/policy.toml", "k".repeat(900)));
     let node = format!("rediss://weir:{token}@r:6379");
-    let env = [
-        ("WEIR__REDIS__NODES", node.as_str()),
-        ("WEIR__HTTP__TOKEN", token.as_str()),
-        ("WEIR__POLICY__SOURCE", key.as_str()),
-    ];
+    let env = [("WEIR__REDIS__NODES", &*node), ("WEIR__HTTP__TOKEN", &*token), ("WEIR__POLICY__SOURCE", &*key)];
     let found = parse(SMALLEST, &env).unwrap();
     assert_eq!((found.redis.nodes, found.http.token), (vec![Secret::new(node)], vec![Secret::new(&*token)]));
     assert_eq!(found.policy.source.to_string(), key);
@@ -515,10 +501,8 @@ fn sasl_needs_a_mechanism_that_is_built_in() {
         };
         for mechanism in ["", "\"sasl.mechanism\" = \"GSSAPI\"", "\"sasl.mechanisms\" = \"plain\""] {
             let error = signed(mechanism).expect_err(mechanism);
-            assert!(
-                error.contains("kafka.properties needs \"sasl.mechanism\"") && !error.contains("hunter2"),
-                "{error}"
-            );
+            contains_all(&error, &["kafka.properties needs \"sasl.mechanism\""]);
+            assert!(!error.contains("hunter2"), "{error}");
         }
         for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] {
             for name in ["sasl.mechanism", "sasl.mechanisms"] {
@@ -563,10 +547,8 @@ fn a_secret_may_be_in_a_file() {
             .map_err(|error| error.to_string())
     };
     assert_eq!(load("WEIR__HTTP__TOKEN_FILE", "token").unwrap().http.token_file.unwrap().tokens, [Secret::new("abc")]);
-    assert_eq!(
-        load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password_file,
-        Some(folder.path().join("token"))
-    );
+    let redis = load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis;
+    assert_eq!(redis.password_file, Some(folder.path().join("token")));
     std::fs::write(folder.path().join("marked"), "\u{FEFF}abc\n").unwrap();
     std::fs::write(folder.path().join("large"), "a".repeat(65_537)).unwrap();
     for (file, reason) in [
@@ -616,6 +598,7 @@ kafka [kafka.properties]\nsecurity.protocol = "SSL" => put names with dots in qu
 ! kafka [kafka.properties]\n"sasl.jaas.config" = "x" => 9:22: kafka.properties.sasl.jaas.config is a property of Java's clients: set sasl.username and sasl.password
 ! kafka [kafka.properties]\nbootstrap_servers = "b:9092" => kafka.properties.bootstrap_servers is no property of librdkafka; did you mean "bootstrap.servers"?
 ! kafka [kafka.properties]\n"session.timeout.ms" = "45s" => kafka.properties.session.timeout.ms must be a whole number in digits, without a unit
+! kafka [kafka.properties]\n"sasl.password" = "x\u000A" => kafka.properties.sasl.password must not have control characters in it, such as a line's end
 ! redis://r:6379 -> redis://:12#34@r:6379 => redis.nodes[0] has a user or password that must be percent-encoded: %40 is @, %23 #
 ! redis://r:6379 -> redis://u:1/2@r:6379 => must be percent-encoded
 ! redis://r:6379 -> redis://r:6379/cache => redis.nodes[0] must have nothing behind the port but
@@ -713,11 +696,6 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do_and_the_schema_refuses_it
         (text, sees, expected)
     };
     let others = [
-        (
-            with("[redis]", "[kafka.properties]\n\"sasl.password\" = \"x\\n\"\n[redis]"),
-            false,
-            "kafka.properties.sasl.password must not have control characters in it, such as a line's end",
-        ),
         ("kafka = 3".to_owned(), true, "1:9: kafka must be a table"),
         ("[kafka\n".to_owned(), false, "weir.toml:1:7: is not TOML"),
     ];
@@ -768,14 +746,9 @@ fn all_problems_are_said_at_once_by_place() {
     let text = SMALLEST.replace("\"a\"", "\"i\"").replace("brokers", "broker").replace("policy.toml", "policy");
     let error = parse(&text, &[("WEIR__WORKER__LANES", "x")]).unwrap_err();
     let places: Vec<&str> = error.lines().map(|line| line.split(": ").next().unwrap()).collect();
-    let expected = [
-        "weir.toml:1:1",
-        "weir.toml:3:1",
-        "weir.toml:5:12",
-        "weir.toml:13:10",
-        "environment variable WEIR__WORKER__LANES",
-    ];
-    assert_eq!(places, expected);
+    let expected =
+        "weir.toml:1:1|weir.toml:3:1|weir.toml:5:12|weir.toml:13:10|environment variable WEIR__WORKER__LANES";
+    assert_eq!(places.join("|"), expected);
 }
 
 #[test]
