@@ -241,9 +241,8 @@ fn requests_for_users_of_a_node_that_is_known_not_to_answer_pay_nothing() {
     let user = (0_u64..).find(|user| is_on_it(UserHash::of(&user.to_string()).shard(SHARDS))).unwrap();
     let budget = format!("[[budgets]]\nname = {name:?}\nlimit = 1_000\ntotal = true\n");
     let mut scene = Scene::on_redis(cluster.nodes(), "budgets-refused", 1, &unlimited(1, &budget));
-    for (variable, value) in [("WEIR__REDIS__TIMEOUT", "500ms"), ("WEIR__HTTP__RATE", "0")] {
-        scene.set(variable, value);
-    }
+    scene.set("WEIR__REDIS__TIMEOUT", "500ms");
+    scene.set("WEIR__HTTP__RATE", "0");
     let (worker, client) = Client::ready(&scene, "one");
     cluster.freeze(victim);
     wait_degraded(&worker, "shards_unavailable");
@@ -261,14 +260,10 @@ fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
     const REQUESTS: u64 = 200;
     let budgets = unlimited(1, "[[budgets]]\nname = \"all\"\nlimit = 1_000_000\nwindow = \"5m\"\n");
     let (mut redis, mut scene) = Scene::with_redis("budgets-gone", 1, &budgets);
-    for (variable, value) in [
-        ("WEIR__REDIS__TIMEOUT", "60s"),
-        ("WEIR__HTTP__TIMEOUT", "5m"),
-        ("WEIR__HTTP__CONCURRENCY", "8"),
-        ("WEIR__HTTP__RATE", "0"),
-    ] {
-        scene.set(variable, value);
-    }
+    scene.set("WEIR__REDIS__TIMEOUT", "60s");
+    scene.set("WEIR__HTTP__TIMEOUT", "5m");
+    scene.set("WEIR__HTTP__CONCURRENCY", "8");
+    scene.set("WEIR__HTTP__RATE", "0");
     let (mut worker, client) = Client::ready(&scene, "one");
     let approve =
         |id: &str| assert_eq!(client.decide("", &json!({"id": id, "user_id": 1})).json()["verdict"], "approved");

@@ -3,11 +3,11 @@
 use std::{path::Path, process::Command};
 
 use serde_json::{Value, json};
-use testkit::{process::output, wait_until};
+use testkit::wait_until;
 
 use crate::{
     client::{Client, JSON},
-    support::{DEADLINE, POLICY, Scene, TOPICS, outcome::intent, weir},
+    support::{DEADLINE, POLICY, Scene, TOPICS, outcome::intent, succeed, weir},
 };
 
 const INSTANCE: &[u8] = br#"{"capacity_per_s":500,"concurrency":200,"timeout_ms":10000}"#;
@@ -106,8 +106,7 @@ fn forgotten(client: &Client, scene: &Scene, folder: &Path) {
     assert_eq!(delete(), answer("6", 0, &with_wheel));
     let forget = |args: &[&str]| {
         let config = folder.join("weir.toml");
-        let output = output(Command::new(weir()).args(["forget", "7", "--config"]).arg(config).args(args)).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = succeed(Command::new(weir()).args(["forget", "7", "--config"]).arg(config).args(args));
         String::from_utf8(output.stdout).unwrap()
     };
     let said: Value = serde_json::from_str(&forget(&["--output", "json"])).unwrap();

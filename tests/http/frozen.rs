@@ -16,7 +16,6 @@ use crate::{
     support::{
         DEADLINE, POLICY, Scene,
         http::{degraded, get, wait_degraded, wait_whole},
-        outcome::intent,
     },
 };
 
@@ -65,7 +64,7 @@ fn users_of_other_nodes_are_answered_within_two_seconds_while_a_node_hangs() {
 
 /// A scene on a cluster, with these timeouts of Redis and of HTTP.
 fn scene(cluster: &RedisCluster, name: &str, [redis, http]: [&str; 2]) -> Scene {
-    let mut scene = Scene::on_redis(cluster.nodes(), name, 1, POLICY);
+    let mut scene = Scene::on_redis(cluster.nodes(), name, 2, POLICY);
     scene.set("WEIR__REDIS__TIMEOUT", redis);
     scene.set("WEIR__HTTP__TIMEOUT", http);
     scene.set("WEIR__HTTP__CONCURRENCY", "96");
@@ -96,27 +95,16 @@ fn on_it_and_elsewhere(slots: &[u16], users: u64) -> (Vec<u64>, Vec<u64>) {
 /// with one would wait, too.
 #[test]
 fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
-    const PLACES: &str = "8";
     const INTENTS: usize = 2_000;
     let mut cluster = RedisCluster::start_with(3, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
-    let mut scene = Scene::on_redis(cluster.nodes(), "http-full", 2, POLICY);
-    for (variable, value) in [
-        ("WEIR__REDIS__TIMEOUT", "60s"),
-        ("WEIR__HTTP__TIMEOUT", "5m"),
-        ("WEIR__HTTP__CONCURRENCY", PLACES),
-        ("WEIR__HTTP__RATE", "0"),
-    ] {
-        scene.set(variable, value);
-    }
+    let mut scene = scene(&cluster, "http-full", ["60s", "5m"]);
+    scene.set("WEIR__HTTP__CONCURRENCY", "8");
     let (mut worker, client) = Client::ready(&scene, "one");
     // All need the node with the tables of names.
     let tables = cluster.owner_of_key(&scene.name).unwrap();
     let victim = cluster.primaries().unwrap().into_iter().find(|node| *node != tables).unwrap();
     let (on_it, elsewhere) = on_it_and_elsewhere(&cluster.slots_of(victim).unwrap(), 10_000);
-    let publish = |wave: &str, count: usize| {
-        let one = |user: &u64| intent(&format!("{wave} {user}"), user, json!({}));
-        scene.publish(elsewhere[..count].iter().map(one));
-    };
+    let publish = |wave: &str, count: usize| scene.publish_wave(wave, &elsewhere[..count], &json!({}));
     publish("before", 100);
     scene.drain(&mut worker);
 
