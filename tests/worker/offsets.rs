@@ -67,11 +67,8 @@ fn offsets_that_kafka_has_lost_are_not_read_again_until_somebody_says_where() {
     publish(&scene, NEW);
     let topic = scene.topic("intents");
     for _ in 0..2 {
-        let said = refused(&scene);
-        contains_all(
-            &said,
-            &[&scene.name, &topic, "partitions 0 (", "1 (", "kafka-consumer-groups.sh", "--reset-offsets"],
-        );
+        let words = [&*scene.name, &*topic, "partitions 0 (", "1 (", "kafka-consumer-groups.sh", "--reset-offsets"];
+        contains_all(&refused(&scene), &words);
     }
     assert_eq!(outcomes(&scene).len(), OLD.len(), "nothing is decided");
 
@@ -200,9 +197,7 @@ fn at_a_first_start_of_many_lanes_none_takes_a_partition_for_an_added_one() {
     scene.wait_at_end(&scene.name, &scene.topic("intents"));
     publish(&scene, NEW);
     scene.wait_until_drained();
-    for worker in &mut workers {
-        stop(worker);
-    }
+    workers.iter_mut().for_each(|worker| drop(stop(worker)));
     assert_all(&scene, &NEW, &["approved"]);
     assert_all(&scene, &OLD, &[]);
 }
@@ -229,9 +224,7 @@ fn an_added_partition_starts_while_an_open_transaction_has_the_offset_of_another
     wait_until(DEADLINE, "what was added is decided", || outcomes(&scene).len() >= NEW.len());
     producer.abort_transaction(DEADLINE).unwrap();
     workers.iter().for_each(wait_ready);
-    for worker in &mut workers {
-        stop(worker);
-    }
+    workers.iter_mut().for_each(|worker| drop(stop(worker)));
     assert_all(&scene, &NEW, &["approved"]);
     assert_all(&scene, &OLD, &[]);
 }

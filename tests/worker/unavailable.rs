@@ -66,13 +66,17 @@ impl Stage {
         }));
     }
 
+    /// Publishes a wave, and waits until all is read.
+    fn drain(&self, wave: &str, channels: &[&str]) {
+        self.publish(wave, channels);
+        self.scene.wait_until_drained();
+    }
+
     /// Sends of one, before and while the node is killed.
     fn kill_and_publish(&mut self) {
-        self.publish("before", &["push"]);
-        self.scene.wait_until_drained();
+        self.drain("before", &["push"]);
         self.cluster.kill(self.victim);
-        self.publish("during", &["push", "sms"]);
-        self.scene.wait_until_drained();
+        self.drain("during", &["push", "sms"]);
         wait_until(DEADLINE, "deferred writes are counted", || {
             self.metric("weir_owed_sends", "") >= self.victims.len() as f64
         });
@@ -85,10 +89,8 @@ impl Stage {
     /// Each user of the node got two, before and during the outage: a third is approved, and a fourth is not.
     /// The others were sent three.
     fn counts_what_was_sent(&self) {
-        for wave in ["third", "fourth"] {
-            self.publish(wave, &["push"]);
-            self.scene.wait_until_drained();
-        }
+        self.drain("third", &["push"]);
+        self.drain("fourth", &["push"]);
         let decisions = self.scene.decisions();
         assert_eq!(decisions.len() as u64, 5 * USERS, "each intent has one record");
         for user in 0..USERS {
@@ -133,12 +135,10 @@ fn is_later(decision: &Decision) -> bool {
 #[test]
 fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
     let mut stage = Stage::new("away", "no");
-    stage.publish("before", &["push"]);
-    stage.scene.wait_until_drained();
+    stage.drain("before", &["push"]);
 
     stage.cluster.freeze(stage.victim);
-    stage.publish("during", &["push", "sms"]);
-    stage.scene.wait_until_drained();
+    stage.drain("during", &["push", "sms"]);
 
     let entry = wait_degraded(&stage.worker, "shards_unavailable");
     assert!(entry["message"].as_str().unwrap().contains("on_unavailable"), "{entry}");
@@ -157,8 +157,7 @@ fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
     stage.cluster.thaw(stage.victim);
     stage.scene.wait_until_drained();
     wait_until(DEADLINE, "all deferred writes are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
-    stage.publish("after", &["sms"]);
-    stage.scene.wait_until_drained();
+    stage.drain("after", &["sms"]);
     wait_whole(&stage.worker);
 
     let decisions = stage.scene.decisions();
@@ -194,8 +193,8 @@ fn intents_that_wait_are_deferred_hold_up_no_others_and_are_decided_once_whoever
     });
     let victims = stage.victims.clone();
     assert!(victims.len() > 100 && victims.len() < 400, "{}", victims.len());
-    let others_are_decided = |stage: &Stage, wave: &str| {
-        stage.scene.wait_until_drained();
+    let send_past_the_node = |stage: &Stage, wave: &str| {
+        stage.drain(wave, &["email"]);
         let decisions = stage.scene.decisions();
         let is_there = |user: &u64| decisions.contains_key(&format!("{wave}-email-{user}"));
         let without_history = victims.iter().find(|user| is_there(user));
@@ -205,16 +204,14 @@ fn intents_that_wait_are_deferred_hold_up_no_others_and_are_decided_once_whoever
         assert!(others <= 2 * BATCH, "{wave}: {others} of other nodes' are not decided");
     };
     stage.cluster.freeze(stage.victim);
-    stage.publish("first", &["email"]);
-    others_are_decided(&stage, "first");
+    send_past_the_node(&stage, "first");
     let deferred = stage.metric("weir_deferred_total", "why=\"unavailable\"");
     assert!(deferred >= victims.len() as f64, "{deferred}");
 
     // Who reads on finds them in Kafka.
     stage.worker.kill();
     stage.worker = start(&stage.scene, &stage.clock);
-    stage.publish("second", &["email"]);
-    others_are_decided(&stage, "second");
+    send_past_the_node(&stage, "second");
     stage.cluster.thaw(stage.victim);
     wait_whole(&stage.worker);
 
@@ -222,8 +219,7 @@ fn intents_that_wait_are_deferred_hold_up_no_others_and_are_decided_once_whoever
     stage.clock.set(125).unwrap();
     let all = 2 * USERS as usize;
     wait_until(DEADLINE, "all have a decision", || stage.scene.decisions().len() == all);
-    stage.publish("third", &["email"]);
-    stage.scene.wait_until_drained();
+    stage.drain("third", &["email"]);
     // Reading the decisions fails where an intent has two records.
     let decisions = stage.scene.decisions();
     assert_eq!(decisions.len(), 3 * USERS as usize, "each intent has one record");
@@ -281,8 +277,7 @@ fn a_stop_with_owed_sends_names_the_shards_and_the_command_that_repairs_them() {
 fn where_full_coverage_is_required_one_lost_node_takes_all_shards_away() {
     let mut stage = Stage::new("coverage", "yes");
     stage.kill_and_publish();
-    stage.publish("later", &["push"]);
-    stage.scene.wait_until_drained();
+    stage.drain("later", &["push"]);
     let decisions = stage.scene.decisions();
     assert_eq!(decisions.len() as u64, 4 * USERS, "each intent has one record");
     for user in 0..USERS {
