@@ -116,10 +116,8 @@ fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
     assert_eq!(state(&scene, &redis), before, "it changed something");
 
     // The group decides something, and Redis loses everything.
-    let mut worker = scene.worker("i");
     scene.publish([intent("one", "user-1", json!({}))]);
-    scene.drain(&mut worker);
-    stop(&mut worker);
+    stop(&mut scene.drained("i"));
     check(&scene, &config).is_fine();
     let lost = ["redis:", "has decided intents before", "weir rebuild --all", "--accept-lost-history"];
     // A slip makes nothing new, either: <https://github.com/cockroachdb/cockroach/issues/24118>.
@@ -169,10 +167,8 @@ fn create_makes_no_keyspace_before_kafka_says_whether_one_was_lost_and_nothing_a
 #[test]
 fn a_keyspace_that_is_lost_is_not_made_anew_where_the_intents_are_another_topic_now() {
     let (scene, redis) = scene("check-renamed");
-    let mut worker = scene.worker("i");
     scene.publish([intent("one", "user-1", json!({}))]);
-    scene.drain(&mut worker);
-    stop(&mut worker);
+    stop(&mut scene.drained("i"));
     redis.query::<()>(&["FLUSHALL"]).unwrap();
     let renamed = |topic: &str| {
         scene.config("i").replace(&format!("intents = {:?}", scene.topic("intents")), &format!("intents = {topic:?}"))

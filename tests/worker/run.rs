@@ -216,9 +216,8 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
     let url = format!("redis://:{SECRET}@127.0.0.1:{}", redis.port());
     let mut scene = Scene::on_redis(vec![url], "frozen", 2, POLICY);
     scene.set("WEIR__REDIS__TIMEOUT", "200ms");
-    let mut worker = scene.worker("frozen");
     sends(&scene, "before", 1_000, 1);
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("frozen");
     wait_ready(&worker);
 
     redis.freeze();
@@ -243,9 +242,8 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
 #[test]
 fn histories_that_are_gone_stop_their_intents_are_told_and_are_not_made_anew() {
     let (redis, scene) = Scene::with_redis("gone", 1, POLICY);
-    let mut worker = scene.worker("gone");
     sends(&scene, "before", 100, 1);
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("gone");
     wait_ready(&worker);
 
     redis.query::<()>(&["FLUSHALL"]).unwrap();
@@ -389,9 +387,8 @@ fn a_worker_whose_transaction_timed_out_goes_back_and_on() {
 #[test]
 fn of_two_workers_with_one_instance_name_the_older_stops_and_the_newer_goes_on() {
     let scene = Scene::new("twins", 4, POLICY);
-    let mut older = scene.worker("twin");
     sends(&scene, "wave 0", 100, 1);
-    scene.drain(&mut older);
+    let mut older = scene.drained("twin");
     let mut newer = scene.ready("twin");
     let mut wave = 0;
     wait_until(DEADLINE, "one of them stops", || {
@@ -419,9 +416,8 @@ fn missing_topics_are_named_or_made_where_that_is_allowed() {
 
     scene.set("WEIR__KAFKA__CREATE_TOPICS", "true");
     scene.set("WEIR__KAFKA__CREATE_PARTITIONS", "5");
-    let mut worker = scene.worker("makes");
     sends(&scene, "wave", 10, 2);
-    scene.drain(&mut worker);
+    let _worker = scene.drained("makes");
     assert_eq!(scene.kafka.wait_topic(&scene.topic("suppressed")).unwrap(), 5);
     one_each(&scene, 10, 20);
 }

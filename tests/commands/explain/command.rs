@@ -5,7 +5,7 @@ use testkit::{kafka::Record, process::output_given, redis::RedisServer, stack::S
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use crate::support::{POLICY, Scene, contains_all, outcome::zone_of_noon};
+use crate::support::{POLICY, Scene, contains_all, outcome::zone_of_noon, stop};
 
 struct Said {
     code: Option<i32>,
@@ -33,9 +33,8 @@ fn record(intent: &Value) -> Record {
 
 fn decided(name: &str, redis: Vec<String>, intents: &[Value]) -> Scene {
     let scene = Scene::on_redis(redis, name, 2, POLICY);
-    let mut worker = scene.worker("explain");
     scene.publish(intents.iter().map(record));
-    scene.drain(&mut worker);
+    drop(scene.drained("explain"));
     scene
 }
 
@@ -197,13 +196,10 @@ budgets = [
 fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     let policy = format!("timezone = {:?}\n{BUDGETS}", zone_of_noon());
     let (server, scene) = Scene::with_redis("explain-budgets", 1, &policy);
-    let mut worker = scene.worker("explain");
     let push = |id: &str| json!({"id": id, "user_id": 42, "channel": "push", "campaign": "autumn", "cost": 3});
     scene.publish([push("i-1"), push("i-2")].iter().map(record));
-    scene.drain(&mut worker);
     // What it holds goes back.
-    worker.terminate();
-    worker.wait_exit(crate::support::DEADLINE).unwrap();
+    stop(&mut scene.drained("explain"));
 
     let explained = |channel: &str, cost: u8| {
         let intent = json!({"id": "new", "user_id": 42, "channel": channel, "campaign": "autumn", "cost": cost});
