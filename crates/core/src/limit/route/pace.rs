@@ -234,7 +234,7 @@ impl Controller {
     /// See [`Pace::measured_per_s`].
     fn measured(&self, why: Throttle, ceiling: Option<f64>) -> Option<f64> {
         let goes_on = !why.is_closed() && self.unknown_since.is_none() && self.drain.probed.is_none();
-        (goes_on && self.drain.is_measured()).then(|| self.drain.per_s(ceiling))
+        (goes_on && self.drain.measured).then(|| self.drain.per_s(ceiling))
     }
 
     fn why(&self, now: f64, room: u64) -> Throttle {

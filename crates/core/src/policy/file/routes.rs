@@ -47,8 +47,8 @@ options! {
         campaign: optional, names(), "Only intents of these campaigns.";
         consumer_group: optional, text(), "The group that consumes the approved topic: weir approves by its lag.";
         ahead: or(DEFAULT_AHEAD_MS), between(AHEAD_MS),
-            "weir approves no more than delivery takes in this time: \"30s\" (the default), from \"5s\" to \"1h\". At least twice what lies\n\
-             between two commits of the consumer group.";
+            "weir approves no more than delivery takes in this time: \"30s\" (the default), from \"5s\" to \"1h\". At least three times what\n\
+             lies between two commits of the consumer group.";
         rate: optional, whole(1..=MAX_RATE), "The most intents per second, over all instances.";
         service: optional, Check { form: Form::TopicPart, ..text() }.and(service),
             "The service whose instances register what they take: no more is approved.";

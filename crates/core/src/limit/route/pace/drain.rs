@@ -63,7 +63,7 @@ pub(super) struct Drain {
     /// What it has committed when it resumed, per second of the time between two commits.
     resumed: Option<f64>,
     /// What it can take was measured since it was stopped last: the estimate does not come from what it was given.
-    measured: bool,
+    pub(super) measured: bool,
     /// The highest rate that was measured and that others have not been told of.
     best: Option<f64>,
     /// The highest one of the last hour that instances have kept.
@@ -131,13 +131,13 @@ impl Drain {
 
     /// Whether it was busy, and needed no probes, in all of the time that the rate is measured over.
     fn was_busy(&self) -> bool {
-        let measured_from = self.changes.front().map(|(at, _)| *at).filter(|at| *at > self.probed_at);
-        measured_from.zip(self.busy_since).is_some_and(|(from, since)| from > since - BUSY_FOR_S)
+        self.busy && self.changes.front().is_some_and(|(at, _)| *at > self.probed_at)
     }
 
-    /// Whether the estimate is what it takes: where it has enough to do, that was measured while it had.
-    pub(super) fn is_measured(&self) -> bool {
-        self.measured && (!self.busy || self.was_busy())
+    /// Measures from when each consumer has committed once since it had enough to do: before, it may have had little to do.
+    fn measure_from(&mut self, busy_since: f64) {
+        let from = busy_since - BUSY_FOR_S + self.step_s.max(STEP_S);
+        while self.changes.pop_front_if(|(at, _)| *at <= from).is_some() {}
     }
 
     /// What is tried first: a tenth of the ceiling, if there is one.
@@ -155,15 +155,17 @@ impl Drain {
         }
         let has_new = lag.end > self.end;
         self.see_whether_it_stands(now, undelivered, has_new);
-        let measured = self.measured();
-        let counted = measured.filter(|_| self.counts());
+        let before = self.per_s(ceiling);
+        let low = self.lags.iter().map(|(_, lag)| *lag).fold(f64::MAX, f64::min);
+        self.busy = low > (BUSY_S * self.measured().unwrap_or(before)).max(FEW);
+        self.busy_since = self.busy_since.or(Some(now)).filter(|_| self.busy);
+        if let Some(since) = self.busy_since {
+            self.measure_from(since);
+        }
+        let counted = self.measured().filter(|_| self.counts());
         if let Some(rate) = counted {
             self.highest = self.highest.max(rate);
         }
-        let before = self.per_s(ceiling);
-        let low = self.lags.iter().map(|(_, lag)| *lag).fold(f64::MAX, f64::min);
-        self.busy = low > (BUSY_S * measured.unwrap_or(before)).max(FEW);
-        self.busy_since = self.busy_since.or(Some(now)).filter(|_| self.busy);
         // Of a consumer that has not enough to do, what it was given says nothing of an estimate far above that.
         self.counted |= counted.is_some_and(|rate| self.busy || before <= MOST_RISE * rate);
         let takes = counted.filter(|_| self.was_busy());
@@ -175,14 +177,15 @@ impl Drain {
         if !has_new || self.stopped || self.busy {
             self.risen_at = Some(now);
         }
-        // What does not count yet is believed up to what is known.
-        let early = measured.or(self.resumed).filter(|_| counted.is_none());
-        let early = early.map(|takes| takes.min(self.seen.unwrap_or(before)));
+        // What does not count yet is believed up to what is known; of a busy consumer, what it took when it resumed alone.
+        let known = self.seen.unwrap_or(before);
+        let early = self.resumed.or_else(|| self.measured().filter(|_| !self.busy && counted.is_none()));
+        let early = early.map(|takes| takes.min(known));
         let estimate = if self.stopped {
             before * (-HALVINGS * passed / self.ahead_s).exp2()
         } else if self.busy {
             self.seen = counted.or(self.seen);
-            counted.or(early).unwrap_or(before)
+            counted.or(early).unwrap_or(before.min(known))
         } else {
             self.risen(before.max(early.unwrap_or(0.0)), counted, rises_s, ceiling)
         };
@@ -200,10 +203,9 @@ impl Drain {
 
     /// Looks whether intents stand and nothing is committed.
     fn see_whether_it_stands(&mut self, now: f64, undelivered: f64, has_new: bool) {
-        let quiet_s = self.last.map_or(0.0, |(at, _)| now - at);
         let standing = has_new || undelivered > BUSY_S * self.seen.unwrap_or(1.0);
         self.stands_since = self.stands_since.or(Some(now)).filter(|_| standing);
-        self.stopped = standing && quiet_s > 2.0 * self.step_s;
+        self.stopped = self.stands_since.is_some_and(|since| now - since > 2.0 * self.step_s);
         let least = self.probed.map_or(undelivered, |least| least.min(undelivered));
         self.probed = (self.stopped || self.probed.is_some()).then_some(least);
         if self.probed.is_some() {
@@ -222,7 +224,7 @@ impl Drain {
             return;
         }
         (self.last, self.end) = (Some((now, lag.committed)), lag.end);
-        let stood_s = self.stands_since.take().map_or(0.0, |since| now - since);
+        self.stands_since = None;
         if lag.committed < committed {
             // Offsets were reset, or the topic was recreated.
             self.begin_anew();
@@ -232,8 +234,8 @@ impl Drain {
             // This is what it took since its last commit, or since it began.
             self.begin_anew();
             self.resumed = Some(to_f64(lag.committed - committed) / self.step_s);
-            if stood_s > self.step_s && now - at <= 2.0 * LONGEST_STEP_S {
-                // It may commit so seldom. Where intents stood for less, none had come before.
+            if now - at <= 2.0 * LONGEST_STEP_S {
+                // It may commit so seldom.
                 self.step_s = (2.0 * self.step_s).min(LONGEST_STEP_S);
             }
         } else if self.busy {
@@ -269,6 +271,6 @@ impl Drain {
     /// one has done in all of it would count.
     fn counts(&self) -> bool {
         let over = self.changes.front().zip(self.changes.back()).map_or(0.0, |((first, _), (last, _))| last - first);
-        self.looks >= LOOKS && over >= self.step_s
+        self.looks >= LOOKS && over >= self.step_s.max(STEP_S)
     }
 }

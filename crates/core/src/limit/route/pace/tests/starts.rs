@@ -99,7 +99,7 @@ fn what_was_committed_before_a_change_of_the_route_is_no_progress() {
 
 #[test]
 fn a_rate_that_was_kept_is_not_believed_for_long_where_the_consumer_takes_less_or_nothing() {
-    for (takes, most_s) in [(50.0, 15.0), (0.0, 13.0)] {
+    for (takes, most_s) in [(50.0, 15.0), (0.0, 14.0)] {
         let consumer = |_: f64| takes;
         let mut world = World::new(AHEAD_S, &consumer);
         world.controller.recall(KeptRates { drain_per_s: Some(RATE), best_per_s: None }, KeptRates::default());
