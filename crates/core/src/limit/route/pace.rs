@@ -48,12 +48,14 @@ pub struct Lag {
     /// The least that was undelivered of each partition since more of it was committed last, or since it was found first, summed: what a
     /// commit has left. Between two commits, what is delivered looks undelivered. Partitions that are behind have no part in it.
     pub least: u64,
+    /// The longest time from one commit of a partition to the next, as it was seen lately, in looks: 5 at least, and at most 60.
+    pub step: u64,
 }
 
 impl Lag {
     /// The lag of consumers that have just committed.
     pub const fn new(end: u64, committed: u64) -> Self {
-        Self { end, committed, least: end.saturating_sub(committed) }
+        Self { end, committed, least: end.saturating_sub(committed), step: delivered::STEP }
     }
 
     /// Approved intents that are not delivered.
@@ -96,8 +98,8 @@ pub struct Pace {
     /// The best rate that is known, per second: of the ceiling and the highest rate that was measured within the last hour the higher
     /// one, whoever measured it. Whether delivery goes on does not matter. `None`: there is no ceiling, and nothing was measured.
     pub best_per_s: Option<f64>,
-    /// What delivery takes, per second, as it was measured; of a route without a consumer group the ceiling. `None`: nothing was
-    /// measured since delivery stopped last, or it is not known whether it goes on.
+    /// What delivery takes, per second, as it was measured since it has enough to do; of a route without a consumer group the ceiling.
+    /// `None`: it has little to do, or nothing was measured yet, or it is not known whether it goes on.
     pub measured_per_s: Option<f64>,
     /// How many more may be approved than were when the lag was last known: permits that instances hold, or have spent since, are
     /// among them ([`crate::limit::route::routes::RouteState::spent`]).

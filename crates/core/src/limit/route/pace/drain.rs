@@ -10,8 +10,11 @@ const WINDOW_S: [f64; 2] = [10.0, 30.0];
 const STEP_S: f64 = 5.0;
 /// The longest time between commits that is told from a consumer that has stopped.
 const LONGEST_STEP_S: f64 = 15.0;
-/// A consumer has enough to do where a commit never leaves less than it takes in this time: a look is a second old.
-const BUSY_S: f64 = 1.5;
+/// Intents stand that are more than a consumer takes in this time: a look is a second old.
+const STANDS_S: f64 = 1.5;
+/// A consumer has enough to do where a commit never leaves less than it takes in a fifth of `ahead`, within these bounds: besides
+/// what came since the commit, what it is at work on.
+const BUSY_S: [f64; 2] = [STANDS_S, 3.0];
 /// In all looks of this time, in seconds: three.
 const BUSY_FOR_S: f64 = 3.0;
 /// So few intents are never enough.
@@ -40,8 +43,10 @@ pub(super) struct Drain {
     lags: VecDeque<(f64, f64)>,
     /// The end offsets when the committed ones changed last.
     end: u64,
-    /// How long a busy consumer takes from one commit to the next.
+    /// How long a busy consumer takes from one commit to the next. Of several, each commits at its own time.
     step_s: f64,
+    /// How long each of them takes.
+    each_step_s: f64,
     /// What it is known to take, per second: by a rate that counts, or by what was kept.
     seen: Option<f64>,
     /// The most that was ever seen.
@@ -62,7 +67,7 @@ pub(super) struct Drain {
     pub(super) counted: bool,
     /// What it has committed when it resumed, per second of the time between two commits.
     resumed: Option<f64>,
-    /// What it can take was measured since it was stopped last: the estimate does not come from what it was given.
+    /// The estimate is what it takes: it has enough to do, and that was measured since it had.
     pub(super) measured: bool,
     /// The highest rate that was measured and that others have not been told of.
     best: Option<f64>,
@@ -136,7 +141,7 @@ impl Drain {
 
     /// Measures from when each consumer has committed once since it had enough to do: before, it may have had little to do.
     fn measure_from(&mut self, busy_since: f64) {
-        let from = busy_since - BUSY_FOR_S + self.step_s.max(STEP_S);
+        let from = busy_since - BUSY_FOR_S + self.each_step_s;
         while self.changes.pop_front_if(|(at, _)| *at <= from).is_some() {}
     }
 
@@ -149,6 +154,7 @@ impl Drain {
     pub(super) fn see(&mut self, now: f64, passed: f64, lag: Lag, ceiling: Option<f64>) {
         let undelivered = to_f64(lag.undelivered());
         self.note(now, lag);
+        self.each_step_s = to_f64(lag.step).clamp(self.step_s.max(STEP_S), LONGEST_STEP_S);
         self.lags.push_back((now, to_f64(lag.least)));
         while self.lags.front().is_some_and(|(at, _)| now - at >= BUSY_FOR_S) {
             self.lags.pop_front();
@@ -156,8 +162,9 @@ impl Drain {
         let has_new = lag.end > self.end;
         self.see_whether_it_stands(now, undelivered, has_new);
         let before = self.per_s(ceiling);
+        let busy_s = (self.ahead_s / 5.0).clamp(BUSY_S[0], BUSY_S[1]);
         let low = self.lags.iter().map(|(_, lag)| *lag).fold(f64::MAX, f64::min);
-        self.busy = low > (BUSY_S * self.measured().unwrap_or(before)).max(FEW);
+        self.busy = low > (busy_s * self.measured().unwrap_or(before)).max(FEW);
         self.busy_since = self.busy_since.or(Some(now)).filter(|_| self.busy);
         if let Some(since) = self.busy_since {
             self.measure_from(since);
@@ -170,7 +177,7 @@ impl Drain {
         self.counted |= counted.is_some_and(|rate| self.busy || before <= MOST_RISE * rate);
         let takes = counted.filter(|_| self.was_busy());
         self.best = self.best.into_iter().chain(takes).reduce(f64::max);
-        self.measured = self.probed.is_none() && (self.measured || takes.is_some());
+        self.measured = self.probed.is_none() && takes.is_some();
         // What was approved since the last commit and is not committed yet may be for a consumer that has stopped. What stood before
         // may be offsets without a record.
         let rises_s = self.risen_at.filter(|_| !has_new).map_or(0.0, |at| now - at);
@@ -203,7 +210,7 @@ impl Drain {
 
     /// Looks whether intents stand and nothing is committed.
     fn see_whether_it_stands(&mut self, now: f64, undelivered: f64, has_new: bool) {
-        let standing = has_new || undelivered > BUSY_S * self.seen.unwrap_or(1.0);
+        let standing = has_new || undelivered > STANDS_S * self.seen.unwrap_or(1.0);
         self.stands_since = self.stands_since.or(Some(now)).filter(|_| standing);
         self.stopped = self.stands_since.is_some_and(|since| now - since > 2.0 * self.step_s);
         let least = self.probed.map_or(undelivered, |least| least.min(undelivered));
@@ -224,7 +231,7 @@ impl Drain {
             return;
         }
         (self.last, self.end) = (Some((now, lag.committed)), lag.end);
-        self.stands_since = None;
+        let idle_s = self.stands_since.take().unwrap_or(now) - at;
         if lag.committed < committed {
             // Offsets were reset, or the topic was recreated.
             self.begin_anew();
@@ -240,7 +247,7 @@ impl Drain {
             }
         } else if self.busy {
             self.step_s = (now - at).max(0.9 * self.step_s).clamp(1.0, LONGEST_STEP_S);
-        } else if now - at > 2.0 * self.step_s {
+        } else if idle_s > self.step_s {
             // It had nothing to do meanwhile.
             self.changes.clear();
         }
@@ -271,6 +278,6 @@ impl Drain {
     /// one has done in all of it would count.
     fn counts(&self) -> bool {
         let over = self.changes.front().zip(self.changes.back()).map_or(0.0, |((first, _), (last, _))| last - first);
-        self.looks >= LOOKS && over >= self.step_s.max(STEP_S)
+        self.looks >= LOOKS && over >= self.each_step_s
     }
 }

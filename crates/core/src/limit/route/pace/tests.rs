@@ -192,7 +192,7 @@ fn a_route_whose_policy_changes_keeps_what_is_known_of_its_delivery() {
     let mut world = World::new(30, &|_| 400.0);
     let before = world.run(200).pop().unwrap().pace;
     let mut changed = world.controller.changed_to(60_000, 0);
-    let after = changed.turn(&sample(200, Some(Lag::new(70_000, 69_000)), None));
+    let after = changed.turn(&sample(200, Some(Lag::new(72_000, 69_000)), None));
     assert!(after.drain_per_s > 0.9 * before.drain_per_s && after.measured_per_s.is_some(), "{before:?} {after:?}");
     assert!(after.room > 20_000, "60 s of it: {after:?}");
 }

@@ -1,5 +1,7 @@
 //! Consumers that commit seldom, each at its own time, or at another time than before.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 const AHEAD_S: f64 = 60.0;
@@ -69,6 +71,17 @@ fn a_blast_behind_light_traffic_is_not_measured_over_the_light_traffic() {
 }
 
 #[test]
+fn a_consumer_that_got_faster_while_it_had_little_to_do_is_measured_anew() {
+    for faster in [300.0, 500.0, 1_000.0] {
+        let comes = |at: f64| if (15.0..600.0).contains(&at) { 5.0 } else { 1_000.0 };
+        let takes = |at: f64| if at < 400.0 { 100.0 } else { faster };
+        let seconds = World { comes: &comes, ..World::new(30, &takes) }.run(660);
+        let least = seconds[600..].iter().filter_map(|second| second.pace.measured_per_s).fold(f64::MAX, f64::min);
+        assert!(least >= 0.9 * faster && seconds[659].pace.measured_per_s.is_some(), "{faster}: {least}");
+    }
+}
+
+#[test]
 fn a_consumer_whose_intents_come_seldom_is_known_to_have_stopped_as_soon_as_another_one() {
     for gap_s in [11, 13, 17, 23, 29] {
         // One comes each so many seconds, and is committed 3 s later. From 600 s on 100 per second come, and nothing is committed.
@@ -92,6 +105,8 @@ struct Group<'r> {
     ceiling: Option<u64>,
     /// How long before a look the last one commits, in hundredths of a second.
     before: u64,
+    /// How long an intent is under way, in the same.
+    lasts: usize,
     /// None has committed before.
     is_new: bool,
 }
@@ -99,17 +114,17 @@ struct Group<'r> {
 impl<'r> Group<'r> {
     /// Consumers that deliver each intent at once.
     fn new(consumers: u32, comes: Rate<'r>) -> Self {
-        Self { consumers, comes, takes: f64::MAX, ceiling: None, before: 1, is_new: false }
+        Self { consumers, comes, takes: f64::MAX, ceiling: None, before: 1, lasts: 0, is_new: false }
     }
 
     fn run(&self, seconds: u64) -> Vec<Pace> {
         let (mut controller, mut delivered) = (Controller::new(30_000, 0), Delivered::default());
         let each = 1.0 / f64::from(self.consumers) / 100.0;
         // What waits for a partition, what was approved into it, and how much of that is taken, and is committed.
-        let mut partitions = vec![[0.0_f64; 4]; self.consumers as usize];
+        let mut partitions = vec![([0.0_f64; 4], VecDeque::new()); self.consumers as usize];
         let (mut paces, mut drawn) = (Vec::new(), 1_u32);
         for at in 0..seconds {
-            let lags = partitions.iter().map(|[_, approved, _, committed]| PartitionLag {
+            let lags = partitions.iter().map(|([_, approved, _, committed], _)| PartitionLag {
                 committed: Some(whole(*committed)).filter(|committed| !self.is_new || *committed > 0),
                 undelivered: whole(*approved) - whole(*committed),
             });
@@ -118,13 +133,15 @@ impl<'r> Group<'r> {
             let permits = to_f64(pace.room).min(2.0 * to_f64(pace.most));
             for step in (at * 100)..(at * 100 + 100) {
                 let come = (self.comes)(to_f64(step) / 100.0) * each;
-                for (consumer, [waiting, approved, taken, committed]) in (0..).zip(&mut partitions) {
+                for (consumer, ([waiting, approved, taken, committed], under_way)) in (0..).zip(&mut partitions) {
                     drawn = drawn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     *waiting += (come + f64::from(drawn >> 8) / f64::from(1 << 24)).floor();
                     let approves = waiting.min(permits * each);
                     *waiting -= approves;
                     *approved += approves;
-                    *taken = approved.min(*taken + self.takes * each);
+                    under_way.push_back(*approved);
+                    let done = if under_way.len() > self.lasts { under_way.pop_front().unwrap() } else { 0.0 };
+                    *taken = done.min(*taken + self.takes * each);
                     if (step + self.before) % 500 == u64::from(500 * (consumer + 1) / self.consumers) % 500 {
                         *committed = *taken;
                     }
@@ -139,10 +156,10 @@ impl<'r> Group<'r> {
 fn what_consumers_were_given_that_have_little_to_do_is_no_rate_however_many_commit_when() {
     for consumers in [1, 2, 3, 4, 12, 50] {
         for per_s in [0.05, 0.3, 0.6, 1.0, 2.0, 5.0, 20.0, 200.0] {
-            for before in [1, 30, 60, 90] {
-                let paces = Group { before, ..Group::new(consumers, &|_| per_s) }.run(2_000);
+            for (before, lasts) in [(1, 0), (30, 0), (60, 0), (90, 0), (1, 50), (60, 100)] {
+                let paces = Group { before, lasts, ..Group::new(consumers, &|_| per_s) }.run(2_000);
                 let measured = paces.iter().find(|pace| pace.best_per_s.is_some() || pace.measured_per_s.is_some());
-                assert!(measured.is_none(), "{consumers} {per_s} {before}: {measured:?}");
+                assert!(measured.is_none(), "{consumers} {per_s} {before} {lasts}: {measured:?}");
             }
         }
     }

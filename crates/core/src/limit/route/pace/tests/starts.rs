@@ -51,7 +51,7 @@ fn until_a_rate_counts_a_grant_is_what_delivery_takes_from_one_look_to_the_next(
 
 #[test]
 fn what_was_kept_is_taken_up_once_and_only_where_nothing_is_known() {
-    let lag = |at: u64| Some(Lag::new(1_000 + 300 * at, 300 * at));
+    let lag = |at: u64| Some(Lag::new(2_000 + 300 * at, 300 * at));
     let mut controller = Controller::new(30_000, 0);
     let turn =
         |controller: &mut Controller, at: u64| controller.turn(&Sample { approved: 0, ..sample(at, lag(at), None) });

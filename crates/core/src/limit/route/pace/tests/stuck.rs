@@ -109,6 +109,23 @@ fn one_partition_of_twelve_that_its_consumer_never_passes_costs_the_others_nothi
 }
 
 #[test]
+fn one_consumer_of_twelve_that_is_slower_than_the_others_costs_them_nothing() {
+    for (slow, named) in [(0.5, true), (0.7, true), (0.9, false)] {
+        let takes = |place: usize, at: f64| match place {
+            0 if (200.0..1_000.0).contains(&at) => slow * EACH,
+            0 if at >= 1_000.0 => 4.0 * EACH,
+            _ => EACH,
+        };
+        let seconds = run(1_600, None, &takes);
+        check_others(&seconds[90..], ALL);
+        let behind = seconds[200..1_000].iter().filter(|second| second.behind == [0]).count();
+        assert!(!named || behind > 500, "{slow}: it is named: {behind}");
+        assert!(seconds.iter().all(|second| second.behind.iter().all(|place| *place == 0)), "{slow}: no other one");
+        assert!(seconds[1_500..].iter().all(|second| second.behind.is_empty()), "{slow}: it has caught up");
+    }
+}
+
+#[test]
 fn where_all_partitions_stand_the_route_falls_to_its_floor_also_if_one_did_before() {
     for stuck_before in [false, true] {
         let stands = |at: f64| (300.0..900.0).contains(&at);
