@@ -101,9 +101,9 @@ impl OffsetsSeen {
         };
         (!named.is_empty()).then(|| {
             format!(
-                "the consumer group does not pass {}{more}, or is slower there, or has not caught up, while it goes on with \
-                 others. The lag there counts only as much as theirs. Where a consumer fails on a record again and again, have \
-                 it hand that record to kafka.retries and commit its offset",
+                "the consumer group does not pass, or has not caught up with, {}{more}, while it goes on with others. The lag \
+                 there counts only as much as theirs. Where a consumer fails on a record again and again, have it hand that \
+                 record to kafka.retries and commit its offset",
                 named.join(", ")
             )
         })

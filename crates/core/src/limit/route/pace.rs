@@ -46,7 +46,8 @@ pub struct Lag {
     pub end: u64,
     pub committed: u64,
     /// The least that was undelivered of each partition since more of it was committed last, or since it was found first, summed: what a
-    /// commit has left. Between two commits, what is delivered looks undelivered. Partitions that are behind have no part in it.
+    /// commit has left. Between two commits, what is delivered looks undelivered. Partitions that are behind have no part in it, and one
+    /// with far more than most has little.
     pub least: u64,
     /// The longest time from one commit of a partition to the next, as it was seen lately, in looks: 5 at least, and at most 60.
     pub step: u64,

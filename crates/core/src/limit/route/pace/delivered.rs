@@ -6,10 +6,10 @@
 //! commits is no rate, until it has caught up. That the others committed so much later tells it from a group that has stopped; that
 //! more was approved twice, from a partition at whose end are offsets without a record.
 //!
-//! So is a partition whose consumer goes on and is slower than the others: its lag, too, would fill the room, and the others would get
-//! no more than it takes. One that gets far more intents than others is none of these: what is left to them is no rate of the route.
-//!
 //! At most as many partitions are behind as go on: where most of them stand, it is the group that stands, and all lag counts.
+//!
+//! A consumer that is slower than others fills the room, too, so that the others get no more than it takes. What it leaves does not
+//! show that the group has enough to do: each partition's part of that is bounded by what most of those with intents have left.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,8 @@ use super::Lag;
 pub(super) const STEP: u64 = 5;
 /// The longest time between commits that is told from a partition that stands, in looks.
 const LONGEST_STEP: u64 = 60;
-/// A consumer is slow whose commits leave so many times as much as the others have undelivered in the mean,
-const SLOW: u64 = 4;
-/// and more than so much,
-const FEW: u64 = 10;
-/// for so many times a commit's time,
-const SLOW_STEPS: u64 = 4;
-/// and that has committed no more than so many times as much as others did in the mean meanwhile.
-const HOT: u64 = 2;
+/// What a commit has left of a partition counts up to so many times the median.
+const UNEVEN: u64 = 4;
 
 /// How far a group is in one partition of an approved topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,17 +80,7 @@ struct PartitionStand {
     given_again: Option<u64>,
     /// How long it took from there to a commit, lately at the most.
     step: u64,
-    slow: Option<Slow>,
-    is_slow: bool,
     is_behind: bool,
-}
-
-/// Since when a partition's commits leave far more than the others have, and what was committed by then: of it, and of all.
-#[derive(Debug, Clone, Copy)]
-struct Slow {
-    since: u64,
-    committed: u64,
-    sum: u64,
 }
 
 impl<P: Ord + Clone> Delivered<P> {
@@ -118,20 +102,28 @@ impl<P: Ord + Clone> Delivered<P> {
             let place = before.map_or(fresh, |before| before.followed_by(fresh, self.looks, step));
             places.insert(partition, place);
         }
-        see_which_are_slow(&mut places, step, self.looks, self.sum);
         see_which_stand(&mut places, step);
         let share = catch_up(&mut places);
         (self.places, self.uncommitted) = (places, uncommitted);
         let counted: u64 = self.places.values().map(|place| place.counted(share)).sum();
-        let least: u64 = self.places.values().filter(|place| !place.is_behind).map(|place| place.least).sum();
-        let least = least + self.uncommitted.values().sum::<u64>();
-        let lag = Lag { end: self.sum + undelivered_there + counted, committed: self.sum, least, step };
+        let lag =
+            Lag { end: self.sum + undelivered_there + counted, committed: self.sum, least: self.least(step), step };
         let behind = self.places.iter().filter(|(_, place)| place.is_behind).map(|(partition, place)| Behind {
             partition: partition.clone(),
             undelivered: place.undelivered,
             counted: place.counted(share),
         });
         DeliveryLook { lag, behind: behind.collect() }
+    }
+
+    /// What commits have left ([`Lag::least`]), of partitions with intents.
+    fn least(&self, step: u64) -> u64 {
+        let has_intents = |place: &&PartitionStand| place.undelivered > 0 || place.progressed + 2 * step > self.looks;
+        let counted = self.places.values().filter(|place| !place.is_behind).filter(has_intents);
+        let mut least: Vec<u64> = counted.map(|place| place.least).chain(self.uncommitted.values().copied()).collect();
+        least.sort_unstable();
+        let most = UNEVEN * least.get(least.len().saturating_sub(1) / 2).unwrap_or(&0);
+        least.into_iter().map(|least| least.min(most)).sum()
     }
 }
 
@@ -164,30 +156,10 @@ impl PartitionStand {
     }
 }
 
-/// Finds the partitions whose consumer goes on and is slower than the others; `sum`: what was committed of all by this look.
-fn see_which_are_slow<P>(places: &mut BTreeMap<P, PartitionStand>, step: u64, look: u64, sum: u64) {
-    let (mut count, mut undelivered) = (0, 0);
-    for place in places.values().filter(|place| !place.is_behind) {
-        (count, undelivered) = (count + 1, undelivered + place.undelivered);
-    }
-    for place in places.values_mut() {
-        let others = |all: u64, own: u64| all.saturating_sub(own);
-        let leaves_much = !place.is_behind
-            && place.least > FEW
-            && place.least * (count - 1) > SLOW * others(undelivered, place.undelivered);
-        let from = Slow { since: look, committed: place.committed, sum };
-        place.slow = place.slow.or(Some(from)).filter(|_| leaves_much);
-        place.is_slow = place.slow.is_some_and(|Slow { since, committed, sum: before }| {
-            let own = place.committed - committed;
-            look >= since + SLOW_STEPS * step && own > 0 && own * (count - 1) <= HOT * others(sum - before, own)
-        });
-    }
-}
-
-/// Finds the partitions that stand, or are slow, while others go on.
+/// Finds the partitions that stand while others go on.
 fn see_which_stand<P>(places: &mut BTreeMap<P, PartitionStand>, step: u64) {
     // One commit is not enough: after a stop of the whole group, each consumer commits at its own time.
-    let goes_on = |place: &&PartitionStand| place.progressed >= place.goes_on_from + 2 * step;
+    let goes_on = |place: &&PartitionStand| !place.is_behind && place.progressed >= place.goes_on_from + 2 * step;
     let mut progressed: Vec<u64> = places.values().filter(goes_on).map(|place| place.progressed).collect();
     progressed.sort_unstable();
     // How many others have gone on for two commits' time more than this one.
@@ -195,10 +167,9 @@ fn see_which_stand<P>(places: &mut BTreeMap<P, PartitionStand>, step: u64) {
         let from = place.given_again.map_or(u64::MAX, |since| since + 2 * step);
         progressed.len() - progressed.partition_point(|at| *at < from)
     };
-    let standing = places.values().filter(|place| place.is_behind || place.is_slow || others(place) > 0).count();
-    let go_on = places.len() - standing;
+    let standing = places.values().filter(|place| place.is_behind || others(place) > 0).count();
     for place in places.values_mut() {
-        let others = if place.is_slow { go_on } else { others(place) };
+        let others = others(place);
         place.is_behind |= others > 0 && others >= standing;
     }
 }
