@@ -121,7 +121,7 @@ impl<'r> Group<'r> {
         let (mut controller, mut delivered) = (Controller::new(30_000, 0), Delivered::default());
         let each = 1.0 / f64::from(self.consumers) / 100.0;
         // What waits for a partition, what was approved into it, and how much of that is taken, and is committed.
-        let mut partitions = vec![([0.0_f64; 4], VecDeque::new()); self.consumers as usize];
+        let mut partitions = vec![([0.0_f64; 4], VecDeque::from(vec![0.0; self.lasts])); self.consumers as usize];
         let (mut paces, mut drawn) = (Vec::new(), 1_u32);
         for at in 0..seconds {
             let lags = partitions.iter().map(|([_, approved, _, committed], _)| PartitionLag {
@@ -140,7 +140,7 @@ impl<'r> Group<'r> {
                     *waiting -= approves;
                     *approved += approves;
                     under_way.push_back(*approved);
-                    let done = if under_way.len() > self.lasts { under_way.pop_front().unwrap() } else { 0.0 };
+                    let done = under_way.pop_front().unwrap();
                     *taken = done.min(*taken + self.takes * each);
                     if (step + self.before) % 500 == u64::from(500 * (consumer + 1) / self.consumers) % 500 {
                         *committed = *taken;
@@ -152,14 +152,19 @@ impl<'r> Group<'r> {
     }
 }
 
+fn measures_nothing(group: &Group<'_>) {
+    let paces = group.run(2_000);
+    let measured = paces.iter().find(|pace| pace.best_per_s.is_some() || pace.measured_per_s.is_some());
+    let Group { consumers, before, lasts, .. } = group;
+    assert!(measured.is_none(), "{consumers} {} {before} {lasts}: {measured:?}", (group.comes)(0.0));
+}
+
 #[test]
 fn what_consumers_were_given_that_have_little_to_do_is_no_rate_however_many_commit_when() {
     for consumers in [1, 2, 3, 4, 12, 50] {
         for per_s in [0.05, 0.3, 0.6, 1.0, 2.0, 5.0, 20.0, 200.0] {
             for (before, lasts) in [(1, 0), (30, 0), (60, 0), (90, 0), (1, 50), (60, 100)] {
-                let paces = Group { before, lasts, ..Group::new(consumers, &|_| per_s) }.run(2_000);
-                let measured = paces.iter().find(|pace| pace.best_per_s.is_some() || pace.measured_per_s.is_some());
-                assert!(measured.is_none(), "{consumers} {per_s} {before} {lasts}: {measured:?}");
+                measures_nothing(&Group { before, lasts, ..Group::new(consumers, &|_| per_s) });
             }
         }
     }
@@ -168,9 +173,7 @@ fn what_consumers_were_given_that_have_little_to_do_is_no_rate_however_many_comm
 #[test]
 fn what_a_new_group_was_given_whose_partitions_seldom_have_intents_is_no_rate_while_it_commits_each_of_them_first() {
     for (consumers, per_s) in [(50, 5.0), (200, 5.0), (200, 20.0)] {
-        let paces = Group { is_new: true, ..Group::new(consumers, &|_| per_s) }.run(2_000);
-        let measured = paces.iter().find(|pace| pace.best_per_s.is_some() || pace.measured_per_s.is_some());
-        assert!(measured.is_none(), "{consumers} {per_s}: {measured:?}");
+        measures_nothing(&Group { is_new: true, ..Group::new(consumers, &|_| per_s) });
     }
 }
 
@@ -179,20 +182,13 @@ fn light_traffic_and_a_blast_behind_it_are_measured_as_what_was_measured_before_
     for consumers in [1, 2, 3, 4, 6, 12, 50] {
         for light in [0.0, 1.0, 2.0, 5.0, 50.0] {
             for (ceiling, before) in [(None, 1), (None, 80), (Some(130), 60), (Some(150), 40)] {
-                let comes = |at: f64| match at {
-                    ..40.0 => 500.0,
-                    ..600.3 => light,
-                    _ => 20_000.0,
-                };
-                let group = Group { takes: 120.0, ceiling, before, ..Group::new(consumers, &comes) };
-                let paces = group.run(700);
+                let comes = |at: f64| if (1.0..600.3).contains(&at) { light } else { 20_000.0 };
+                let paces = Group { takes: 120.0, ceiling, before, ..Group::new(consumers, &comes) }.run(700);
                 // Of the first blast, some partitions have nothing left before others.
                 let rates = |of: fn(&Pace) -> Option<f64>| paces[200..].iter().filter_map(of).fold(f64::MAX, f64::min);
                 let (measured, best) = (rates(|pace| pace.measured_per_s), rates(|pace| pace.best_per_s));
-                assert!(
-                    measured >= 70.0 && best >= 70.0,
-                    "{consumers} {light} {ceiling:?} {before}: {measured} {best}"
-                );
+                let case = format!("{consumers} {light} {ceiling:?} {before}");
+                assert!(measured >= 70.0 && best >= 70.0, "{case}: {measured} {best}");
                 assert!(paces[650].measured_per_s.is_some_and(|rate| rate < 132.0), "{:?}", paces[650]);
             }
         }
