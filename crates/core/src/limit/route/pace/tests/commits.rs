@@ -155,8 +155,7 @@ impl<'r> Group<'r> {
 fn measures_nothing(group: &Group<'_>) {
     let paces = group.run(2_000);
     let measured = paces.iter().find(|pace| pace.best_per_s.is_some() || pace.measured_per_s.is_some());
-    let Group { consumers, before, lasts, .. } = group;
-    assert!(measured.is_none(), "{consumers} {} {before} {lasts}: {measured:?}", (group.comes)(0.0));
+    assert!(measured.is_none(), "{} {} {}: {measured:?}", group.consumers, group.before, group.lasts);
 }
 
 #[test]
@@ -187,8 +186,7 @@ fn light_traffic_and_a_blast_behind_it_are_measured_as_what_was_measured_before_
                 // Of the first blast, some partitions have nothing left before others.
                 let rates = |of: fn(&Pace) -> Option<f64>| paces[200..].iter().filter_map(of).fold(f64::MAX, f64::min);
                 let (measured, best) = (rates(|pace| pace.measured_per_s), rates(|pace| pace.best_per_s));
-                let case = format!("{consumers} {light} {ceiling:?} {before}");
-                assert!(measured >= 70.0 && best >= 70.0, "{case}: {measured} {best}");
+                assert!(measured >= 70.0 && best >= 70.0, "{consumers} {light} {ceiling:?}: {measured} {best}");
                 assert!(paces[650].measured_per_s.is_some_and(|rate| rate < 132.0), "{:?}", paces[650]);
             }
         }
