@@ -46,9 +46,10 @@ pub struct Lag {
     pub end: u64,
     pub committed: u64,
     /// The least that was undelivered of each partition since more of it was committed last, or since it was found first, summed: what a
-    /// commit has left. Between two commits, what is delivered looks undelivered. Partitions that are behind have no part in it, and one
-    /// with far more than most has little.
+    /// commit has left. Between two commits, what is delivered looks undelivered. Partitions that are behind have no part in it.
     pub least: u64,
+    /// The same, where a partition that has far more left than most counts little: its consumer is slower than others.
+    pub even: u64,
     /// The longest time from one commit of a partition to the next, as it was seen lately, in looks: 5 at least, and at most 60.
     pub step: u64,
 }
@@ -56,7 +57,8 @@ pub struct Lag {
 impl Lag {
     /// The lag of consumers that have just committed.
     pub const fn new(end: u64, committed: u64) -> Self {
-        Self { end, committed, least: end.saturating_sub(committed), step: delivered::STEP }
+        let least = end.saturating_sub(committed);
+        Self { end, committed, least, even: least, step: delivered::STEP }
     }
 
     /// Approved intents that are not delivered.

@@ -9,11 +9,11 @@
 //! At most as many partitions are behind as go on: where most of them stand, it is the group that stands, and all lag counts.
 //!
 //! A consumer that is slower than others fills the room, too, so that the others get no more than it takes. What it leaves does not
-//! show that the group has enough to do: each partition's part of that is bounded by what most of those with intents have left.
+//! show that all have enough to do: each partition's part of that is bounded by what those have left that half of all intents are in.
 
 use std::collections::BTreeMap;
 
-use super::Lag;
+use super::{Lag, to_f64};
 
 /// A commit's time, in looks, where no longer one was seen: Kafka's default. There is a look each second.
 pub(super) const STEP: u64 = 5;
@@ -21,6 +21,8 @@ pub(super) const STEP: u64 = 5;
 const LONGEST_STEP: u64 = 60;
 /// What a commit has left of a partition counts up to so many times the median.
 const UNEVEN: u64 = 4;
+/// What was committed of a partition counts so much less with each look.
+const FADES: f64 = 0.95;
 
 /// How far a group is in one partition of an approved topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +82,8 @@ struct PartitionStand {
     given_again: Option<u64>,
     /// How long it took from there to a commit, lately at the most.
     step: u64,
+    /// How much was committed of it in the last looks: what weight it has.
+    recent: f64,
     is_behind: bool,
 }
 
@@ -106,8 +110,8 @@ impl<P: Ord + Clone> Delivered<P> {
         let share = catch_up(&mut places);
         (self.places, self.uncommitted) = (places, uncommitted);
         let counted: u64 = self.places.values().map(|place| place.counted(share)).sum();
-        let lag =
-            Lag { end: self.sum + undelivered_there + counted, committed: self.sum, least: self.least(step), step };
+        let (least, even) = self.least();
+        let lag = Lag { end: self.sum + undelivered_there + counted, committed: self.sum, least, even, step };
         let behind = self.places.iter().filter(|(_, place)| place.is_behind).map(|(partition, place)| Behind {
             partition: partition.clone(),
             undelivered: place.undelivered,
@@ -116,14 +120,20 @@ impl<P: Ord + Clone> Delivered<P> {
         DeliveryLook { lag, behind: behind.collect() }
     }
 
-    /// What commits have left ([`Lag::least`]), of partitions with intents.
-    fn least(&self, step: u64) -> u64 {
-        let has_intents = |place: &&PartitionStand| place.undelivered > 0 || place.progressed + 2 * step > self.looks;
-        let counted = self.places.values().filter(|place| !place.is_behind).filter(has_intents);
-        let mut least: Vec<u64> = counted.map(|place| place.least).chain(self.uncommitted.values().copied()).collect();
-        least.sort_unstable();
-        let most = UNEVEN * least.get(least.len().saturating_sub(1) / 2).unwrap_or(&0);
-        least.into_iter().map(|least| least.min(most)).sum()
+    /// What commits have left ([`Lag::least`], [`Lag::even`]).
+    fn least(&self) -> (u64, u64) {
+        let counted = self.places.values().filter(|place| !place.is_behind).map(|place| (place.least, place.recent));
+        let uncommitted = self.uncommitted.values().map(|least| (*least, 0.0));
+        let mut leasts: Vec<(u64, f64)> = counted.chain(uncommitted).collect();
+        leasts.sort_unstable_by_key(|(least, _)| *least);
+        let all: f64 = leasts.iter().map(|(_, recent)| recent).sum();
+        let mut below = 0.0;
+        let median = leasts.iter().find(|(_, recent)| {
+            below += recent;
+            all > 0.0 && 2.0 * below >= all
+        });
+        let most = median.map_or(u64::MAX, |(median, _)| UNEVEN.saturating_mul(*median));
+        leasts.iter().fold((0, 0), |(sum, even), (least, _)| (sum + least, even + least.min(&most)))
     }
 }
 
@@ -131,7 +141,8 @@ impl PartitionStand {
     /// The same partition as the next look finds it.
     fn followed_by(self, now: Self, look: u64, step: u64) -> Self {
         let least = self.least.min(now.undelivered);
-        let next = Self { committed: now.committed, undelivered: now.undelivered, least, ..self };
+        let recent = FADES * self.recent;
+        let next = Self { committed: now.committed, undelivered: now.undelivered, least, recent, ..self };
         if now.committed > self.committed {
             let took = self.given.map_or(0, |given| look - given);
             let stood = self.progressed == 0 || took > 2 * step;
@@ -140,7 +151,17 @@ impl PartitionStand {
             let took = if took > LONGEST_STEP { 0 } else { took };
             let step = took.max(self.step - self.step.div_ceil(10));
             let least = now.undelivered;
-            return Self { progressed: look, goes_on_from, given: None, given_again: None, step, least, ..next };
+            let recent = next.recent + to_f64(now.committed - self.committed);
+            return Self {
+                progressed: look,
+                goes_on_from,
+                given: None,
+                given_again: None,
+                step,
+                least,
+                recent,
+                ..next
+            };
         }
         if now.undelivered <= self.undelivered {
             return next;
@@ -209,6 +230,24 @@ mod tests {
         assert_eq!(look([(None, 150), (Some(9_007), 0)]), (37, 150), "an offset was deleted");
         assert_eq!(look([(Some(150), 0), (Some(9_000), 7)]), (37, 7), "and another one went back");
         assert_eq!(look([(Some(151), 0), (Some(9_001), 6)]), (39, 6));
+    }
+
+    #[test]
+    fn what_a_slow_consumer_leaves_counts_little_and_so_do_partitions_with_few_intents_or_none() {
+        let look = |undelivered: fn(u64) -> u64| {
+            let mut delivered = Delivered::default();
+            let looks = (0..60).map(|at| {
+                let full = (0..12).map(|number| (Some(10 * at), undelivered(number)));
+                let light = (0..12).map(|_| (Some(at / 10), 0));
+                let lags = full.chain(light).chain((0..12).map(|_| (None, 0)));
+                let lags = lags.map(|(committed, undelivered)| PartitionLag { committed, undelivered });
+                let lag = delivered.look(lags.enumerate()).lag;
+                (lag.least, lag.even)
+            });
+            looks.last().unwrap()
+        };
+        assert_eq!(look(|_| 100), (1_200, 1_200), "half of all intents are in the full ones");
+        assert_eq!(look(|number| if number == 0 { 1_000 } else { 2 }), (1_022, 30));
     }
 
     /// An offset of a partition, by second.

@@ -39,8 +39,8 @@ pub(super) struct Drain {
     /// When they were seen to change since it began, resumed or went back, and what they were then; the last ones, ascending. The
     /// first one is where counting begins: nobody knows over how long a time that was done.
     changes: VecDeque<(f64, u64)>,
-    /// What the last commits have left, by look.
-    lags: VecDeque<(f64, f64)>,
+    /// The last looks.
+    lags: VecDeque<(f64, Lag)>,
     /// The end offsets when the committed ones changed last.
     end: u64,
     /// How long a busy consumer takes from one commit to the next. Of several, each commits at its own time.
@@ -155,7 +155,7 @@ impl Drain {
         let undelivered = to_f64(lag.undelivered());
         self.note(now, lag);
         self.each_step_s = to_f64(lag.step).clamp(self.step_s.max(STEP_S), LONGEST_STEP_S);
-        self.lags.push_back((now, to_f64(lag.least)));
+        self.lags.push_back((now, lag));
         while self.lags.front().is_some_and(|(at, _)| now - at >= BUSY_FOR_S) {
             self.lags.pop_front();
         }
@@ -163,8 +163,9 @@ impl Drain {
         self.see_whether_it_stands(now, undelivered, has_new);
         let before = self.per_s(ceiling);
         let busy_s = (self.ahead_s / 5.0).clamp(BUSY_S[0], BUSY_S[1]);
-        let low = self.lags.iter().map(|(_, lag)| *lag).fold(f64::MAX, f64::min);
-        self.busy = low > (busy_s * self.measured().unwrap_or(before)).max(FEW);
+        let enough = (busy_s * self.measured().unwrap_or(before)).max(FEW);
+        self.busy = self.lags.iter().all(|(_, lag)| to_f64(lag.even) > enough);
+        let is_uneven = !self.busy && self.lags.iter().all(|(_, lag)| to_f64(lag.least) > enough);
         self.busy_since = self.busy_since.or(Some(now)).filter(|_| self.busy);
         if let Some(since) = self.busy_since {
             self.measure_from(since);
@@ -193,6 +194,9 @@ impl Drain {
         } else if self.busy {
             self.seen = counted.or(self.seen);
             counted.or(early).unwrap_or(before.min(known))
+        } else if is_uneven {
+            // What slow consumers leave takes the room of the others. These could take more, but more would be given to all.
+            before.min(known)
         } else {
             self.risen(before.max(early.unwrap_or(0.0)), counted, rises_s, ceiling)
         };

@@ -89,7 +89,7 @@ fn a_consumer_whose_intents_come_seldom_is_known_to_have_stopped_as_soon_as_anot
         let paces = (0..660_u64).map(|at| {
             let end = at.min(600) / gap_s + 100 * at.saturating_sub(600);
             let committed = at.min(600).saturating_sub(3) / gap_s;
-            controller.turn(&sample(at, Some(Lag { least: 0, ..Lag::new(end, committed) }), Some(500)))
+            controller.turn(&sample(at, Some(Lag { least: 0, even: 0, ..Lag::new(end, committed) }), Some(500)))
         });
         let stopped = paces.skip(600).position(|pace| pace.why == Throttle::Stopped);
         assert!(stopped.is_some_and(|after_s| after_s <= 12), "{gap_s}: {stopped:?}");
