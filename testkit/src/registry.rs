@@ -86,8 +86,7 @@ impl Registry {
     /// Registers a schema under a subject; its id.
     #[must_use]
     pub fn register(&self, subject: &str, schema: &Value) -> u32 {
-        let id = locked(&self.state).register(subject, schema);
-        u32::try_from(id).unwrap_or(u32::MAX)
+        u32::try_from(locked(&self.state).register(subject, schema)).unwrap_or(u32::MAX)
     }
 
     pub fn asked(&self) -> u64 {

@@ -121,8 +121,7 @@ impl Identity {
     pub fn acceptor(&self) -> Result<TlsAcceptor> {
         let certificates = CertificateDer::pem_file_iter(&self.certificate)?.collect::<Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_file(&self.key)?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(certificates, key)?;

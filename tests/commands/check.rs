@@ -57,8 +57,7 @@ impl Found {
 
     #[track_caller]
     pub fn is_fine(&self) {
-        let found = [self.of("error"), self.of("invalid")].concat();
-        assert_eq!((self.code, found), (0, vec![]), "{}", self.stderr);
+        assert_eq!((self.code, [self.of("error"), self.of("invalid")].concat()), (0, vec![]), "{}", self.stderr);
         assert_eq!(self.stderr, "");
     }
 }
@@ -194,8 +193,7 @@ fn each_thing_that_is_wrong_is_found_and_the_exit_code_says_of_which_kind_it_is(
     let found = check_with(&scene, &good, &["--create"]);
     found.is_fine();
     check(&scene, &good).is_fine();
-    let output = run(&scene, &good, &[]);
-    let out = String::from_utf8(output.stdout).unwrap();
+    let out = String::from_utf8(run(&scene, &good, &[]).stdout).unwrap();
     assert!(out.lines().all(|line| line.starts_with("ok ") || line.starts_with("warning")), "{out}");
     for topic in TOPICS {
         assert!(out.contains(&format!("{}: 3 partitions", scene.topic(topic))), "{out}");
@@ -217,8 +215,7 @@ fn each_thing_that_is_wrong_is_found_and_the_exit_code_says_of_which_kind_it_is(
     // Servers: 1.
     let gone = check(&scene, &good.replace("-dead\"", "-gone\""));
     gone.is_one("error", &["kafka:", "-gone", "weir check --create", "kafka-topics.sh"]);
-    let away = check(&scene, &good.replace(scene.kafka.bootstrap(), "127.0.0.1:1"));
-    away.is_one("error", &["kafka:", "127.0.0.1:1"]);
+    check(&scene, &good.replace(scene.kafka.bootstrap(), "127.0.0.1:1")).is_one("error", &["kafka:", "127.0.0.1:1"]);
     redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"]).unwrap();
     check(&scene, &good).is_one("error", &["redis:", "allkeys-lru", "noeviction"]);
     redis.cli(&["config", "set", "maxmemory-policy", "noeviction"]).unwrap();
@@ -307,8 +304,7 @@ fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_
     let refunds = scene.topic("refunds");
     let config =
         scene.config("i").replace("[kafka]", &format!("[kafka]\nrefunds = {refunds:?}\ncreate_partitions = 2"));
-    let missing = check(&scene, &config);
-    missing.is_one("error", &["kafka:", &scene.topic("intents"), "weir check --create"]);
+    check(&scene, &config).is_one("error", &["kafka:", &scene.topic("intents"), "weir check --create"]);
 
     let created = check_with(&scene, &config, &["--create"]);
     created.is_one("error", &[&scene.topic("intents"), "kafka-topics.sh"]);
@@ -329,8 +325,7 @@ fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_
 
 /// The first `weir check --create` of an installation that has every topic that weir makes.
 fn first_run(kafka: &KafkaClient, redis: &RedisServer) {
-    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 500\n";
-    let policy = format!("{POLICY}\n{route}");
+    let policy = format!("{POLICY}\n[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 500\n");
     let scene = Scene::bare_on(kafka.clone(), vec![redis.url()], "check-first", 1, &policy);
     scene.build_segments(&SEGMENTS);
     scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
@@ -461,8 +456,7 @@ fn each_limit_has_a_line_and_routes_need_their_topics_and_one_of_their_own_for_t
     }
     let own = scene.topic("approved-push");
     scene.kafka.create_topic(&own, 3).unwrap();
-    let apart = format!("{config}\n[kafka.approved_by_channel]\npush = {own:?}\n");
-    let found = check(&scene, &apart);
+    let found = check(&scene, &format!("{config}\n[kafka.approved_by_channel]\npush = {own:?}\n"));
     assert!(!found.of("warning").concat().contains("share the lag"), "{:?}", found.of("warning"));
 
     scene.write_policy(&policy(&[route("email", "rate = 500")]));
@@ -539,8 +533,7 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
     // A policy that defers needs topics to defer to: the error shows the line.
     let quiet = "[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\"\naction = \"defer\"\n";
     scene.write_policy(&format!("{POLICY}\n{quiet}"));
-    let bare = scene.config("i");
-    check(&scene, &bare)
+    check(&scene, &scene.config("i"))
         .is_one("invalid", &["policy:", "quiet_hours.action", "kafka.deferred", "deferred = \"send-deferred\""]);
     scene.env.clear();
 }

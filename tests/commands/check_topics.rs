@@ -102,8 +102,7 @@ fn a_group_that_has_committed_nothing_is_warned_of_until_it_does() {
     scene.write_policy(&policy(&[("email", more.as_str())]));
     let config = config(&scene, "");
     let silent = |found: &Found| {
-        let warnings = found.of("warning").into_iter();
-        warnings.filter(|text| text.contains("has committed nothing")).collect::<Vec<String>>()
+        found.of("warning").into_iter().filter(|text| text.contains("has committed nothing")).collect::<Vec<String>>()
     };
     let found = check(&scene, &config);
     found.is_fine();

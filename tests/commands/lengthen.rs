@@ -309,7 +309,6 @@ fn a_history_is_lengthened_only_where_the_topics_keep_it_and_is_finished_before_
         assert!(fields.iter().all(|field| !field.contains("lengthening")), "{fields:?}");
     }
     // 20 and 10 days ago, but those that were refunded.
-    let sends: usize = old.histories(&scene.name).values().map(Vec::len).sum();
-    assert_eq!(sends, 2 * USERS - USERS / 5 + 1);
+    assert_eq!(old.histories(&scene.name).values().map(Vec::len).sum::<usize>(), 2 * USERS - USERS / 5 + 1);
     stop(&mut worker);
 }

@@ -314,8 +314,7 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
 
     // Under load this time; batches that are being committed are read too.
     pair.publish_into_loss(2000);
-    let lost = pair.nodes()[1];
-    pair.flush(lost);
+    pair.flush(pair.nodes()[1]);
     pair.publish_into_loss(500);
     pair.wait_lost();
     let killed = start(&pair.lossy, &["--settle", "10m"]);
@@ -430,7 +429,6 @@ fn a_rebuild_that_forgets_refunds_or_a_part_of_the_history_is_seen_by_the_compar
         let warned = String::from_utf8_lossy(&succeed(&mut command).stdout).contains("--since");
         assert_eq!(warned, planted == Planted::ShortHistory);
         pair.publish(1000);
-        let is_seen = pair.differ().iter().any(|(sent, ..)| pair.node_of(sent.user) == node);
-        assert!(is_seen, "{planted:?} was not seen");
+        assert!(pair.differ().iter().any(|(sent, ..)| pair.node_of(sent.user) == node), "{planted:?} was not seen");
     }
 }

@@ -180,8 +180,7 @@ fn budgets_of_a_wiped_node_grant_only_what_was_left_where_a_worker_runs_beside_t
 }
 
 fn wipe_a_node(name: &str, beside: Beside) {
-    let stems = ["spent", "total", "month", "hours", "each"];
-    let (mut lossy, names, lost) = Lossy::new(name, &stems, |names| {
+    let (mut lossy, names, lost) = Lossy::new(name, &["spent", "total", "month", "hours", "each"], |names| {
         let of = |at: usize, more: &str| {
             let name = &names[at];
             format!("[[budgets]]\nname = {name:?}\ncampaign = {name:?}\nlimit = 1_000\nbest_effort = true\n{more}\n")
@@ -501,8 +500,7 @@ fn a_budget_that_is_begun_anew_while_it_is_counted_is_not_taken_for_counted() {
 
     let log = rebuild.log();
     let summary = &log[log.find("{\n").unwrap_or_else(|| panic!("{log}"))..];
-    let summary = serde_json::Deserializer::from_str(summary).into_iter::<Value>().next().unwrap().unwrap();
-    let lines = lines_of(&summary);
+    let lines = lines_of(&serde_json::Deserializer::from_str(summary).into_iter::<Value>().next().unwrap().unwrap());
     assert_eq!(lines[closed]["outcome"], "unchanged", "{lines:?}");
     assert_eq!(lines[closed]["command"], format!("weir rebuild --budget {closed}"));
     assert_eq!(lines[restored]["used"], 400, "{lines:?}");

@@ -73,8 +73,7 @@ impl Grant {
 
     /// Each operation, as `kafka-acls.sh --list` calls it, with each resource's name.
     pub fn bindings(&self) -> Vec<(String, String)> {
-        let all = self.each();
-        all.map(|((listed, _), (_, name))| (listed.to_owned(), name.clone())).collect()
+        self.each().map(|((listed, _), (_, name))| (listed.to_owned(), name.clone())).collect()
     }
 
     fn acls(&self, principal: &str, permission: i8) -> impl Iterator<Item = Acl> {

@@ -111,8 +111,7 @@ impl KafkaClient {
         self.forget_read(topic);
         let mut offsets = TopicPartitionList::new();
         offsets.add_partition_offset(topic, partition, Offset::Offset(before))?;
-        let left = futures_executor::block_on(admin.delete_records(&offsets, &options))?;
-        for element in left.elements() {
+        for element in futures_executor::block_on(admin.delete_records(&offsets, &options))?.elements() {
             element.error()?;
         }
         Ok(())

@@ -32,8 +32,7 @@ const UNPACKED: &str = "tmp";
 pub(super) const INTERNAL_PARTITIONS: i32 = 8;
 
 pub fn libs_folder() -> PathBuf {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
-    workspace.join(".weir/kafka-libs")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).join(".weir/kafka-libs")
 }
 
 /// What a broker has besides its one open listener.

@@ -125,8 +125,7 @@ fn deliver(
             continue;
         }
         let now = Instant::now();
-        let earliest = now.checked_sub(CATCHES_UP).unwrap_or(now);
-        due = due.max(earliest) + every;
+        due = due.max(now.checked_sub(CATCHES_UP).unwrap_or(now)) + every;
         match commits {
             Commits::WhatWasRead => {}
             // Refused where the partition was taken meanwhile: then another member takes the record.

@@ -53,8 +53,7 @@ impl RedisCluster {
 
     /// The same with further arguments of each redis-server.
     pub fn start_with(primaries: usize, replicas_per_primary: usize, extra_args: &[&str]) -> Result<Self> {
-        let count = primaries * (1 + replicas_per_primary);
-        let ports = (0..count).map(|_| Port::lease()).collect::<Result<_>>()?;
+        let ports = (0..primaries * (1 + replicas_per_primary)).map(|_| Port::lease()).collect::<Result<_>>()?;
         Self::start_on(ports, replicas_per_primary, extra_args)
     }
 

@@ -25,8 +25,7 @@ impl RedisCluster {
 
     /// Takes the node that was added last out again, once it serves no slots, and waits until all know.
     pub fn remove_last_node(&mut self) -> Result<()> {
-        let id = self.id_of(self.nodes.len() - 1)?;
-        self.manage(&["del-node", &self.address(0), &id])?;
+        self.manage(&["del-node", &self.address(0), &self.id_of(self.nodes.len() - 1)?])?;
         self.nodes.pop();
         self.wait_whole()
     }

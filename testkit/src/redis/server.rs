@@ -93,8 +93,7 @@ impl RedisServer {
 
     fn speak_tls(&mut self, (certificate, key): (&Path, &Path), ca: &Path, asks_clients: &str) {
         // Later arguments win: the plain port is closed.
-        let ports = ["--port", "0", "--tls-port", &self.port.number().to_string()].map(str::to_owned);
-        self.args.extend(ports);
+        self.args.extend(["--port", "0", "--tls-port", &self.port.number().to_string()].map(str::to_owned));
         for (name, file) in [("--tls-cert-file", certificate), ("--tls-key-file", key), ("--tls-ca-cert-file", ca)] {
             self.args.extend([name.to_owned(), text(file)]);
         }

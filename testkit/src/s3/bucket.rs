@@ -73,8 +73,7 @@ impl Bucket {
         let request = self.client.get_object().bucket(&self.name).key(key);
         block_on(async {
             let object = request.send().await.map_err(|error| self.explain("GET", key, error))?;
-            let body = object.body.collect().await.with_context(|| format!("GET {}", self.url(key)))?;
-            Ok(body.to_vec())
+            Ok(object.body.collect().await.with_context(|| format!("GET {}", self.url(key)))?.to_vec())
         })
     }
 

@@ -210,8 +210,7 @@ async fn halved(response: Response<Body>, fault: Fault) -> Answer {
     let whole = BodyExt::collect(body).await.map_err(HttpError::new)?.to_bytes();
     let mut parts = vec![Ok(Frame::data(whole.slice(..whole.len() / 2)))];
     if fault == Fault::CutBody {
-        let cut = io::Error::new(io::ErrorKind::ConnectionReset, "cut by the fault layer");
-        parts.push(Err(StdError::from(cut)));
+        parts.push(Err(StdError::from(io::Error::new(io::ErrorKind::ConnectionReset, "cut by the fault layer"))));
     }
     let body = StreamBody::new(stream::iter(parts).chain(stream::pending()));
     Ok(Response::from_parts(head, Body::http_body_unsync(body)))

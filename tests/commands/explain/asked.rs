@@ -50,8 +50,7 @@ fn an_intent(random: &mut fastrand::Rng, id: &str, user: u32, now: Time) -> (Val
         _ => {}
     }
     let campaign = campaign.map(str::to_owned);
-    let sent = Sent { id: id.to_owned(), user: user.into(), channel, category, campaign, cost, not_before_ms: None };
-    (intent, sent)
+    (intent, Sent { id: id.to_owned(), user: user.into(), channel, category, campaign, cost, not_before_ms: None })
 }
 
 /// Random intents, each asked about and then decided: the one says what the other does, and the user's view is what
@@ -109,8 +108,7 @@ async fn view_is_the_model<S: Histories>(
         caps.map(|cap| (cap.name.clone(), cap.limit.into(), cap.used.into(), at_ms(cap.next_at))).collect();
     let expected = standing(user.into(), sent, now_ms);
     assert_eq!(seen, expected, "user {user}: {sent:?}");
-    let latest = expected.iter().map(|cap| cap.3).max().unwrap_or(now_ms);
-    assert_eq!(at_ms(view.eligible_at), latest);
+    assert_eq!(at_ms(view.eligible_at), expected.iter().map(|cap| cap.3).max().unwrap_or(now_ms));
     assert_eq!((view.segment.as_deref(), view.unlimited), (segment_of(user.into()), user == 3001));
 }
 
@@ -175,8 +173,7 @@ async fn a_dry_run_says_what_the_decision_is_whatever_the_gates_and_in_shadow_mo
 
 #[tokio::test]
 async fn a_dry_run_says_that_pressure_denies_and_takes_no_place() {
-    let rule = "[pressure]\nmax_active_users = 1_000\nchannel = [\"push\"]\naction = \"suppress\"\n";
-    let pressed = unlimited(1, rule);
+    let pressed = unlimited(1, "[pressure]\nmax_active_users = 1_000\nchannel = [\"push\"]\naction = \"suppress\"\n");
     let policy = parse_policy("policy.toml", &pressed, Format::Toml, RETENTION_MS).unwrap();
     let (pressure, _told) = Pressure::new();
     let state = Arc::new(PressureState::new(policy.pressure.as_ref().unwrap()));

@@ -13,8 +13,7 @@ fn pressure(max: u64, rest: &str) -> String {
 fn blast() -> impl Iterator<Item = Value> {
     let one = |id: String, at_ms: i64, user: i64| intent(&id, at_ms, json!({"user_id": user, "channel": "push"}));
     let first = (0..6_000).map(move |user| one(format!("a{user}"), user * 100, user));
-    let again = (0..1_000).map(move |user| one(format!("b{user}"), 11 * MINUTE_MS + user, user));
-    first.chain(again)
+    first.chain((0..1_000).map(move |user| one(format!("b{user}"), 11 * MINUTE_MS + user, user)))
 }
 
 #[track_caller]

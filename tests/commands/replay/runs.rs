@@ -101,8 +101,7 @@ pub fn totals(report: &Value, policy: usize) -> [u64; 4] {
 }
 
 pub fn approved_hourly(report: &Value) -> Vec<u64> {
-    let hours = report["hours"].as_array().unwrap().iter();
-    hours.map(|hour| hour["outcomes"][0]["approved"].as_u64().unwrap()).collect()
+    report["hours"].as_array().unwrap().iter().map(|hour| hour["outcomes"][0]["approved"].as_u64().unwrap()).collect()
 }
 
 /// An intent of user 1 so many milliseconds after Monday's midnight.

@@ -176,7 +176,6 @@ fn a_topic_that_cannot_be_read_is_an_error_that_says_so() {
     };
     let (code, err) = run(scene.config("simulate"), "topic:nowhere-at-all");
     assert!(code == Some(1) && err.contains("nowhere-at-all does not exist"), "{code:?} {err}");
-    let away = scene.config("simulate").replace(scene.kafka.bootstrap(), "127.0.0.1:1");
-    let (code, err) = run(away, "topic");
+    let (code, err) = run(scene.config("simulate").replace(scene.kafka.bootstrap(), "127.0.0.1:1"), "topic");
     assert!(code == Some(1) && err.contains("127.0.0.1:1"), "{code:?} {err}");
 }

@@ -81,8 +81,7 @@ async fn many_users_are_looked_up_from_arguments_a_file_and_standard_input() {
     let many: String = (0..30_000).map(|user| format!("{user}\r\n")).collect();
     write(folder.path(), &[("ids", many.as_bytes()), ("long", &[b'1'; 5000]), ("wide", b"1\0\n\0")]);
 
-    let args = ["lookup", "{}/manifest.json", "x", "2", "--file", "{}/ids"];
-    let said = weir(folder.path(), &args).await.unwrap();
+    let said = weir(folder.path(), &["lookup", "{}/manifest.json", "x", "2", "--file", "{}/ids"]).await.unwrap();
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[..4], ["x: in no segment", "2: a (and in b, c)", "0: in no segment", "1: a"]);
     assert_eq!((lines.len(), lines[30_001]), (30_002, "29999: in no segment"));
@@ -126,8 +125,7 @@ async fn a_set_is_built_from_standard_input() {
     let args = ["build", "--into", "{}/csv", "--user-id", "u32", "--csv", "-"];
     let (code, _, _) = piped(folder.path(), &args, "\u{FEFF}user_id,segment\n1,a\n2,b\n3,\"b\"\n");
     assert_eq!(code, Some(0));
-    let said = weir(folder.path(), &["members", "{}/csv/manifest.json", "b"]).await.unwrap();
-    assert_eq!(said, "2\n3\n");
+    assert_eq!(weir(folder.path(), &["members", "{}/csv/manifest.json", "b"]).await.unwrap(), "2\n3\n");
     let (code, _, error) = piped(folder.path(), &args, "user_id,segment\n1,a\nx,b\n");
     assert_eq!(code, Some(2));
     assert!(error.contains("standard input:3: `x`"), "{error}");
@@ -173,8 +171,7 @@ async fn sets_that_are_built_one_after_the_other_keep_a_copy_of_the_manifest_eac
         weir(folder.path(), &["build", "--into", "{}/set", "--user-id", "u32", "a={}/ids"]).await.unwrap();
     }
     let files = std::fs::read_dir(folder.path().join("set")).unwrap().map(|file| file.unwrap().file_name());
-    let copies = files.filter(|name| name.to_string_lossy().starts_with("manifest-")).count();
-    assert_eq!(copies, 3);
+    assert_eq!(files.filter(|name| name.to_string_lossy().starts_with("manifest-")).count(), 3);
 }
 
 #[tokio::test]

@@ -39,8 +39,7 @@ async fn refusal(spoil: impl FnOnce(&Path)) -> String {
 /// Writes a set with a good first segment, and a second one with this content and this manifest entry.
 fn put_bad(folder: &Path, kind: UserIdKind, bytes: &[u8], says: ManifestSegment) {
     let first = object(&members(kind, [1, 2]));
-    let entries = vec![entry("first", &first, 2), says];
-    let json = manifest("bad", kind, entries).to_json().into_bytes();
+    let json = manifest("bad", kind, vec![entry("first", &first, 2), says]).to_json().into_bytes();
     let names = ["first.roaring", "second.roaring", "manifest.json"].map(str::to_owned);
     put(folder, &names.into_iter().zip([first, bytes.to_vec(), json]).collect::<Vec<_>>());
 }
@@ -96,8 +95,7 @@ async fn an_object_that_is_no_bitmap_of_the_sets_kind_refuses_the_set() {
         (UserIdKind::Hash64, wide[..100].to_vec(), "ends too early"),
     ];
     for (kind, bytes, expected) in cases {
-        let says = entry("second", &bytes, 3000);
-        contains_all(&refusal_of(kind, &bytes, says).await, &[expected]);
+        contains_all(&refusal_of(kind, &bytes, entry("second", &bytes, 3000)).await, &[expected]);
     }
 }
 

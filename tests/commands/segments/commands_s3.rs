@@ -60,8 +60,7 @@ async fn objects_are_written_before_the_manifest_and_none_of_the_live_set_is_ove
     assert_eq!(written(&s3), expected);
 
     let mut source = source(s3.bucket()).await;
-    let first = load(&mut source).await;
-    assert_eq!(names(&first, &["1", "7", "9"]), [Some("new"), Some("old"), None]);
+    assert_eq!(names(&load(&mut source).await, &["1", "7", "9"]), [Some("new"), Some("old"), None]);
     let live: BTreeMap<String, ()> = s3.writes().into_iter().map(|write| (write, ())).collect();
     done(&build(&s3, "v2", "1\n2\n9\n", "7\n8\n"));
     let again: Vec<String> = s3.writes().into_iter().skip(4).filter(|write| live.contains_key(write)).collect();
@@ -99,8 +98,7 @@ async fn s3_is_reached_as_the_configuration_says_and_as_the_environment_says_ove
     let lookup = ["lookup", &manifest, "--config", config.to_str().unwrap(), "u7"].map(str::to_owned);
     assert_eq!(done(&weir(s3.bucket(), &[], &lookup)), "u7: old\n");
 
-    let prefix = [("WEIR__SEGMENTS__USER_ID_PREFIX", "v")];
-    assert_eq!(done(&weir(s3.bucket(), &prefix, &lookup)), "u7: in no segment\n");
+    assert_eq!(done(&weir(s3.bucket(), &[("WEIR__SEGMENTS__USER_ID_PREFIX", "v")], &lookup)), "u7: in no segment\n");
     std::fs::write(&config, s3.bucket().config().replace("http:", "ftp:")).unwrap();
     let wrong = weir(s3.bucket(), &[], &lookup);
     let error = String::from_utf8_lossy(&wrong.stderr);

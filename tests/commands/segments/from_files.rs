@@ -80,8 +80,7 @@ async fn a_set_of_another_kind_shares_nothing_with_the_last_one() {
     let says = Manifest::parse(&std::fs::read(folder.path().join("manifest.json")).unwrap()).unwrap();
     let json = manifest("as numbers", UserIdKind::U64, says.segments).to_json();
     std::fs::write(folder.path().join("manifest.json"), json).unwrap();
-    let set = load(&mut source).await;
-    assert!(set.lookup("1099511627776").segment().is_some());
+    assert!(load(&mut source).await.lookup("1099511627776").segment().is_some());
 }
 
 #[tokio::test]

@@ -151,8 +151,7 @@ pub fn serve(answer: Answer) -> String {
                 }
                 head.push(byte[0]);
             }
-            let head = String::from_utf8_lossy(&head);
-            let (headers, body) = answer(head.split(' ').nth(1).unwrap_or_default());
+            let (headers, body) = answer(String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default());
             let _ = socket.write_all(format!("{headers}\r\nconnection: close\r\n\r\n").as_bytes());
             let _ = socket.write_all(&body);
         }
@@ -168,8 +167,7 @@ pub fn canned(path: &str) -> Vec<u8> {
 
 async fn refuses(words: &str, answer: Answer) {
     let manifest = object(&serve(answer), "s3://weir/manifest.json").await;
-    let error = SegmentSource::new(manifest, "").load().await.unwrap_err().to_string();
-    contains_all(&error, &["a.roaring", words]);
+    contains_all(&SegmentSource::new(manifest, "").load().await.unwrap_err().to_string(), &["a.roaring", words]);
 }
 
 #[tokio::test]
@@ -202,11 +200,9 @@ async fn a_store_without_entity_tags_is_read_again_each_time() {
         let bytes = canned(path);
         (format!("HTTP/1.1 200 OK\r\ncontent-length: {}", bytes.len()), bytes)
     };
-    let manifest = object(&serve(answer), "s3://weir/manifest.json").await;
-    let mut source = SegmentSource::new(manifest, "");
+    let mut source = SegmentSource::new(object(&serve(answer), "s3://weir/manifest.json").await, "");
     let first = load(&mut source).await;
-    let second = load(&mut source).await;
-    assert!(Arc::ptr_eq(&first.segments()[0].members, &second.segments()[0].members));
+    assert!(Arc::ptr_eq(&first.segments()[0].members, &load(&mut source).await.segments()[0].members));
 }
 
 /// Without a slash as in <https://github.com/vectordotdev/vector/issues/20773>, and with one as in
@@ -263,10 +259,8 @@ async fn what_keeps_us_from_the_store_is_told_apart() {
     let plain = object(&s3.endpoint().replace("http:", "https:"), "s3://weir/a").await;
     assert!(matches!(problem(plain).await, ObjectProblem::Tls(_)));
 
-    let no_key = in_bucket(s3.bucket(), "nowhere").await;
-    assert!(matches!(problem(no_key).await, ObjectProblem::NotFound(_)));
-    let no_bucket = object(s3.endpoint(), "s3://nowhere/a").await;
-    assert!(matches!(problem(no_bucket).await, ObjectProblem::NotFound(_)));
+    assert!(matches!(problem(in_bucket(s3.bucket(), "nowhere").await).await, ObjectProblem::NotFound(_)));
+    assert!(matches!(problem(object(s3.endpoint(), "s3://nowhere/a").await).await, ObjectProblem::NotFound(_)));
 
     let options = S3Options {
         endpoint: Some(s3.endpoint().to_owned()),

@@ -72,6 +72,5 @@ pub async fn load(source: &mut SegmentSource) -> Arc<SegmentSet> {
 }
 
 pub fn names<'a>(set: &'a SegmentSet, users: &[&str]) -> Vec<Option<&'a str>> {
-    let name = |user: &&str| set.lookup(user).segment().map(|at| set.segments()[at].name.as_str());
-    users.iter().map(name).collect()
+    users.iter().map(|user: &&str| set.lookup(user).segment().map(|at| set.segments()[at].name.as_str())).collect()
 }
