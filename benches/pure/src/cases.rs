@@ -26,7 +26,7 @@ use weir_core::{
 use weir_oracle::timer_wheel::TimerWheel;
 
 use crate::{
-    timers::{Heap, ROUNDS, Rounds, Timers},
+    timers::{Heap, OrderedMap, ROUNDS, Rounds, Timers},
     workload::{
         BATCH, Batch, Denied, Payload, Sent, Shape, answers, decider, decider_with_pressure, now, three_budgets,
     },
@@ -81,6 +81,9 @@ pub fn cases() -> Vec<(&'static str, Setup)> {
         ("timers/wheel-1000", || timers::<TimerWheel<u32>>(1_000)),
         ("timers/wheel-10000", || timers::<TimerWheel<u32>>(10_000)),
         ("timers/wheel-100000", || timers::<TimerWheel<u32>>(100_000)),
+        ("timers/map-1000", || timers::<OrderedMap>(1_000)),
+        ("timers/map-10000", || timers::<OrderedMap>(10_000)),
+        ("timers/map-100000", || timers::<OrderedMap>(100_000)),
         ("timers/heap-1000", || timers::<Heap>(1_000)),
         ("timers/heap-10000", || timers::<Heap>(10_000)),
         ("timers/heap-100000", || timers::<Heap>(100_000)),

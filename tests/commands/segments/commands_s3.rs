@@ -60,7 +60,7 @@ async fn objects_are_written_before_the_manifest_and_none_of_the_live_set_is_ove
     assert_eq!(written(&s3), expected);
 
     let mut source = source(s3.bucket()).await;
-    assert_eq!(names(&load(&mut source).await, &["1", "7", "9"]), [Some("new"), Some("old"), None]);
+    assert_eq!(names(&*load(&mut source).await, &["1", "7", "9"]), [Some("new"), Some("old"), None]);
     let live: BTreeMap<String, ()> = s3.writes().into_iter().map(|write| (write, ())).collect();
     done(&build(&s3, "v2", "1\n2\n9\n", "7\n8\n"));
     let again: Vec<String> = s3.writes().into_iter().skip(4).filter(|write| live.contains_key(write)).collect();
