@@ -37,8 +37,7 @@ pub(crate) struct Rows(pub(crate) Vec<Row>);
 impl Rows {
     /// Values, at the offsets of their places.
     pub(crate) fn of(values: impl IntoIterator<Item = String>) -> Self {
-        let row = |(offset, value)| Row { offset, value, ..Row::default() };
-        Self((0..).zip(values).map(row).collect())
+        Self((0..).zip(values).map(|(offset, value)| Row { offset, value, ..Row::default() }).collect())
     }
 }
 

@@ -79,8 +79,7 @@ fn periods_begin_and_end_where_the_users_clock_says() {
     for (name, period, now, start, next, after) in cases {
         let window = period.window(&zone(name), time(&format!("{now}Z")));
         let [start, next, after] = [start, next, after].map(|at| time(&format!("{at}:00Z")));
-        let expected = Window::Calendar { start, next, after };
-        assert_eq!(window, expected, "{name} {period:?} {now}");
+        assert_eq!(window, Window::Calendar { start, next, after }, "{name} {period:?} {now}");
     }
 }
 
@@ -313,8 +312,7 @@ fn an_intent_is_held_to_the_caps_of_its_segment_and_class() {
 
 #[test]
 fn a_batch_shares_its_sets_of_caps() {
-    let now = time("2026-11-21T12:00:00Z");
-    let mut eval = eval(now);
+    let mut eval = eval(time("2026-11-21T12:00:00Z"));
     let zones: Vec<Zone> = ZONES.iter().map(|name| zone(name)).collect();
     let mut routes = Vec::new();
     for round in 0..3 {
@@ -347,8 +345,7 @@ fn a_batch_shares_its_sets_of_caps() {
 
 #[test]
 fn a_denial_says_when_its_window_frees() {
-    let now = time("2026-11-21T12:00:00Z");
-    let mut eval = eval(now);
+    let mut eval = eval(time("2026-11-21T12:00:00Z"));
     let utc = Zone::utc();
     let intent = IntentFacts { segment: Some(0), class: class("push", "", ""), zone: Some(&utc), ..Default::default() };
     let cap_set = eval.route(&intent).unwrap();

@@ -64,8 +64,7 @@ impl Services for Told {
 
 #[test]
 fn an_id_is_a_holder_and_a_number() {
-    let id = AdmissionId::parse("5f0c.18446744073709551615").unwrap();
-    assert_eq!(id.to_string(), "5f0c.18446744073709551615");
+    assert_eq!(AdmissionId::parse("5f0c.18446744073709551615").unwrap().to_string(), "5f0c.18446744073709551615");
     for text in ["", "5f0c", "5f0c.", ".7", "A.7", "a b.7", "a.+7", "a.7.7", "a.18446744073709551616"] {
         assert_eq!(AdmissionId::parse(text), None, "{text:?}");
     }

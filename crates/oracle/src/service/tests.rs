@@ -86,8 +86,7 @@ fn a_turn_that_is_repeated_gets_the_same_shares_and_hands_nothing_on_again() {
     let first = book.turn("a", numbered(1), &asked, at(0)).unwrap();
     assert_eq!((shares(&first), first.processing_us), ((0, 0), 12_500), "b holds all of it");
     turn(&mut book, "b", 2, (0, 0), TURN_MS);
-    let again = book.turn("a", numbered(1), &asked, at(TURN_MS));
-    assert_eq!(again.as_ref(), Some(&first), "though b holds less by now");
+    assert_eq!(book.turn("a", numbered(1), &asked, at(TURN_MS)).as_ref(), Some(&first), "though b holds less by now");
     let of_b = book.turn("b", numbered(3), &ShareTurn::default(), at(TURN_MS)).unwrap();
     assert_eq!((of_b.ends.as_str(), of_b.processing_us), ("7 ", 12_500), "once");
     let before = book.clone();

@@ -77,8 +77,7 @@ fn a_user_is_numbered_among_those_of_its_key() {
     let field = |id: &str| layout.place(UserHash::of(id)).field;
     assert_eq!(["0", "31", "32"].map(field), [0, 31, 0].map(HashField::Numbered));
     // One byte in Redis: numbers below 128.
-    let small = |number: u64| matches!(field(&number.to_string()), HashField::Numbered(..128));
-    assert!((0..USERS).all(small));
+    assert!((0..USERS).all(|number: u64| matches!(field(&number.to_string()), HashField::Numbered(..128))));
     assert!(matches!(field("user-1"), HashField::Hashed(_)));
     assert_ne!(UserHash::of("042"), UserHash::of("42"));
 }
@@ -107,8 +106,7 @@ fn neighbours_share_a_key_and_no_two_users_a_place_whatever_the_layout() {
 
 #[test]
 fn a_hash_is_not_written_as_a_number_is() {
-    let digits = u64::from_be_bytes(*b"12345678");
-    assert_eq!(HashField::Hashed(digits).to_bytes(), b"12345678\0");
+    assert_eq!(HashField::Hashed(u64::from_be_bytes(*b"12345678")).to_bytes(), b"12345678\0");
     assert_eq!(HashField::Numbered(12_345_678).to_bytes(), b"12345678");
     assert_eq!(HashField::Hashed(1).to_bytes(), [0, 0, 0, 0, 0, 0, 0, 1]);
     assert_eq!(HashField::Numbered(u64::MAX).to_bytes(), u64::MAX.to_string().as_bytes());

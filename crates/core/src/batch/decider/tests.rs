@@ -212,8 +212,7 @@ fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
     let now = now();
     let to_defer = |name, frees_in_ms: Option<i64>| {
         let cause = Cause::Budget(DenyingBudget { name, limit: 5, used: 5 });
-        let suppressed = Suppressed { cause, eligible_at: frees_in_ms.map(|ms| now.plus(ms)) };
-        to_defer(&decider, intent().user, suppressed, now)
+        to_defer(&decider, intent().user, Suppressed { cause, eligible_at: frees_in_ms.map(|ms| now.plus(ms)) }, now)
     };
     let hour_ms = 60 * 60 * 1000;
     assert_eq!(to_defer("waits", Some(hour_ms)), Some((DeferReason::Budget, now.plus(hour_ms))));

@@ -100,10 +100,7 @@ fn what_is_no_approved_record_becomes_a_dead_letter() {
         assert_eq!(to, Destination::DeadLetters);
         headers.iter().find(|(name, _)| *name == "weir-reason").unwrap().1.clone()
     };
-    let without = Row { headers: vec![("trace", "t".to_owned())], ..approved("", 0) };
-    assert_eq!(reason(&without), "missing_field");
-    let changed = Row { headers: vec![("weir-decision", "{}".to_owned())], ..approved("", 0) };
-    assert_eq!(reason(&changed), "wrong_type");
-    let no_user = Row { value: r#"{"id":"i"}"#.to_owned(), ..approved("", 0) };
-    assert_eq!(reason(&no_user), "missing_field");
+    assert_eq!(reason(&Row { headers: vec![("trace", "t".to_owned())], ..approved("", 0) }), "missing_field");
+    assert_eq!(reason(&Row { headers: vec![("weir-decision", "{}".to_owned())], ..approved("", 0) }), "wrong_type");
+    assert_eq!(reason(&Row { value: r#"{"id":"i"}"#.to_owned(), ..approved("", 0) }), "missing_field");
 }

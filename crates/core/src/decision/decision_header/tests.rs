@@ -168,8 +168,7 @@ fn a_retry_is_the_same_decision_with_its_number() {
     let [read, read_first] = [&*again, first].map(|text| DecisionHeader::read(text.as_bytes()).unwrap());
     assert_eq!((read.retry, read_first.retry), (12, 0));
     assert_eq!(DecisionHeader { retry: 0, ..read }, read_first);
-    let spaced = first.replace('}', r#", "retry": 1 }"#);
-    for text in [&*spaced, "{}", ""] {
+    for text in [&*first.replace('}', r#", "retry": 1 }"#), "{}", ""] {
         assert!(with_retry(text.as_bytes(), 2).is_err(), "{text}");
     }
 }

@@ -76,8 +76,7 @@ impl Case {
     /// What a worker with this clock makes of an intent: policy, store numbers, `decide`.
     fn decided(&self, caps: &[Cap], class: ClassNames<'_>, cost: u8, clock: Time) -> Answer {
         let mut eval = PolicyEval::new(self.policy(caps), Arc::default(), clock);
-        let facts = IntentFacts { class, ..IntentFacts::default() };
-        let cap_set = eval.route(&facts).unwrap();
+        let cap_set = eval.route(&IntentFacts { class, ..IntentFacts::default() }).unwrap();
         let query = |query: &CapQuery| query.counting(kinds().matching(&query.filter));
         let set: Vec<decide::Cap> = eval.take_cap_sets()[cap_set].iter().map(query).collect();
         let send = Send {

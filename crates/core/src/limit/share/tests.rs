@@ -83,8 +83,7 @@ impl<M: Ord + Clone, T: Clone, R, O> Network<M, T, R, O> {
         self.calls += 1;
         let call = self.calls;
         self.open.insert(call);
-        let is_late = self.random.percent_if_any(late_turns);
-        let ms = if is_late { self.random.below(late_ms) } else { self.latency() };
+        let ms = if self.random.percent_if_any(late_turns) { self.random.below(late_ms) } else { self.latency() };
         if let Some(patience_ms) = patience_ms {
             self.begin(patience_ms, member.clone(), Happens::Heard { call, turn: turn.clone(), reply: None });
         }

@@ -21,10 +21,8 @@ fn a_replay_pays_once_its_batch_is_decided_if_it_was_admitted_before_the_budget_
     for (admitted_ms, replays_pay, unspent) in [(-1_001, true, 0), (-1_000, true, 1), (-1, true, 1), (-1_001, false, 1)]
     {
         let judge = || {
-            let patience = Patience { replays_pay, ..PATIENCE };
-            let ground = Ground { budgets: Some(patience), ..asking() };
-            let batch = DecodedBatch { records: &records, decoded: &decoded };
-            let gated = decider(BUDGET).begin(batch, ground);
+            let ground = Ground { budgets: Some(Patience { replays_pay, ..PATIENCE }), ..asking() };
+            let gated = decider(BUDGET).begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
             // It has counted for a second by its own clock, whatever that shows.
             let answers = granted(gated.claim().unwrap(), 1);
             let (mut asked, heard) = funded(gated, answers);

@@ -69,8 +69,7 @@ impl World {
 
     /// What its keeper knows, by the rule of now.
     fn learn(&self, known: RouteKnown) {
-        let rule = self.decider.policy.get().routes.first().cloned().map(Arc::new);
-        self.email.learn(RouteKnown { rule, ..known });
+        self.email.learn(RouteKnown { rule: self.decider.policy.get().routes.first().cloned().map(Arc::new), ..known });
     }
 
     fn left(&self) -> (u64, u64) {
@@ -168,8 +167,7 @@ fn permits_of_what_may_be_committed_are_held_until_that_is_known_and_spent_then(
 
 #[test]
 fn permits_of_what_a_cap_denies_or_a_duplicate_go_back_and_what_is_denied_before_takes_none() {
-    let policy = format!("[[stop]]\ncampaign = \"spring\"\n{EMAIL}");
-    let world = World::of(capped(&policy), store(), (9, 0));
+    let world = World::of(capped(&format!("[[stop]]\ncampaign = \"spring\"\n{EMAIL}")), store(), (9, 0));
     let found = world.decide(&batch(&[
         ("a", "email", ""),
         ("a", "email", ""),
@@ -237,8 +235,7 @@ fn an_intent_that_waits_keeps_its_origin_and_is_due_at_any_time_by_any_clock() {
     assert!(deferral.is_until_capacity());
     assert_eq!((deferral.why, deferral.count, deferral.offset), (DeferReason::Capacity, 1, 0));
     // The clock of the instance that reads it is behind.
-    let ahead = Deferral { first_at: now().plus(5_000), due: now().plus(5_000), ..deferral };
-    waiting.0[0].deferral = Some(ahead);
+    waiting.0[0].deferral = Some(Deferral { first_at: now().plus(5_000), due: now().plus(5_000), ..deferral });
     let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
     assert_eq!(word(&world.outputs(&waiting, Takes::WithPermits(taken)).0[0]), "waits", "again, without a permit");
     world.email.grant(1, 0, LEASE);
@@ -297,8 +294,7 @@ fn an_intent_expires_at_once_by_the_best_rate_alone_and_is_suppressed_at_once_by
     ] {
         let world = World::new(EMAIL, (9, 9));
         let grant = PermitGrant { timeout_ms, ..PermitGrant::default() };
-        let known = RouteKnown { best_per_s, measured_per_s, grant, waiting: vec![40], ..one_per_second() };
-        world.learn(known);
+        world.learn(RouteKnown { best_per_s, measured_per_s, grant, waiting: vec![40], ..one_per_second() });
         let found = world.decide(&batch(&[("a", "email", more)]));
         assert_eq!(found, [expected], "{best_per_s:?} {measured_per_s:?} {timeout_ms:?}");
     }

@@ -86,8 +86,7 @@ fn what_gets_tokens_late_is_judged_by_its_own_caps() {
         assert!(asked.offer());
         ask(&store, &mut asked, now());
     }
-    let (decided, _) = asked.finish();
-    assert_eq!(approved(&decided, 4), [true, false, false, true]);
+    assert_eq!(approved(&asked.finish().0, 4), [true, false, false, true]);
 }
 
 #[test]
@@ -126,14 +125,12 @@ fn pressed(places: u64, had: &[&str]) -> World {
 fn approved_pushes(World { decider, store, .. }: &World, users: &[&str]) -> Vec<usize> {
     let records = Rows::of(users.iter().enumerate().map(|(id, user)| to(user, "push", id)));
     let decoded = decider.decode(&records);
-    let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let mut asked = decider.begin(batch, Ground::at(now())).ask(None);
+    let mut asked = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, Ground::at(now())).ask(None);
     ask(store, &mut asked, now());
     assert!(asked.offer());
     ask(store, &mut asked, now());
     assert!(!asked.offer(), "no place is left, or nobody needs one");
-    let (decided, _) = asked.finish();
-    let approved = approved(&decided, users.len());
+    let approved = approved(&asked.finish().0, users.len());
     (0..users.len()).filter(|index| approved[*index]).collect()
 }
 
@@ -173,8 +170,7 @@ fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
     ask(&store, &mut asked, now());
     assert!(asked.offer());
     ask(&store, &mut asked, now());
-    let (decided, _) = asked.finish();
-    assert_eq!(approved(&decided, 4), [true, false, false, true]);
+    assert_eq!(approved(&asked.finish().0, 4), [true, false, false, true]);
 }
 
 #[test]
@@ -192,8 +188,7 @@ fn what_comes_back_is_given_to_no_intent_that_a_later_one_of_its_user_was_asked_
     assert!(asked.offer());
     assert_eq!(ask(&store, &mut asked, now()), 1);
     assert!(!asked.offer(), "the permit is used");
-    let (decided, _) = asked.finish();
-    assert_eq!(approved(&decided, 5), [true, false, false, true, true]);
+    assert_eq!(approved(&asked.finish().0, 5), [true, false, false, true, true]);
 }
 
 #[test]

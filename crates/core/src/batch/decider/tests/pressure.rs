@@ -2,10 +2,7 @@
 
 use super::*;
 use crate::{
-    limit::pressure::{
-        ActiveTold, PressureState,
-        activity::{ActivityHash, Minute},
-    },
+    limit::pressure::{ActiveTold, PressureState, activity::Minute},
     policy::Action,
 };
 
@@ -68,7 +65,7 @@ impl World {
     }
 
     fn is_active(&self, user: &str) -> bool {
-        self.state.users.is_active(hash(user), Minute::from(self.now))
+        self.state.users.is_active(UserHash::of(user).into(), Minute::from(self.now))
     }
 
     fn told(&self) -> usize {
@@ -79,10 +76,6 @@ impl World {
     fn exempt(&self) -> u64 {
         self.inbox.try_iter().map(|told| told.exempt).sum()
     }
-}
-
-fn hash(user: &str) -> ActivityHash {
-    UserHash::of(user).into()
 }
 
 fn words(decided: &DecidedBatch<'_, Rows>, records: usize) -> Vec<&'static str> {
@@ -207,8 +200,7 @@ fn users_who_are_active_stay_so_and_count_as_before_where_the_policy_applies_to_
     let world = World::new(RULE, 0);
     assert_eq!(world.decide(&batch(&[("x", "email"), ("a", "email")])), ["approved", "approved"]);
     assert_eq!(world.exempt(), 2);
-    let of_emails = Policy::uncapped(&RULE.replace("push", "email"));
-    world.decider.policy.replace(Arc::new(of_emails));
+    world.decider.policy.replace(Arc::new(Policy::uncapped(&RULE.replace("push", "email"))));
     let later = world.decide(&batch(&[("a", "email"), ("b", "email"), ("b", "push")]));
     assert_eq!((&later[..], world.exempt()), (&["approved", "pressure", "approved"][..], 1), "b");
     world.decider.policy.replace(Arc::new(Policy::uncapped(RULE)));
@@ -233,8 +225,7 @@ fn nothing_is_held_back_in_shadow_mode_and_what_would_be_is_reported() {
 #[test]
 fn a_replay_is_approved_as_it_was_and_makes_its_user_active() {
     let world = World::new(RULE, 1);
-    let sent = batch(&[("a", "push")]);
-    assert_eq!(world.decide(&sent), ["approved"]);
+    assert_eq!(world.decide(&batch(&[("a", "push")])), ["approved"]);
     let later = World { now: world.now.plus(31 * 60_000), ..world };
     assert!(!later.is_active("a"));
     let two = batch(&[("a", "push"), ("b", "push")]);

@@ -102,8 +102,7 @@ fn a_batch_that_breaks_before_the_store_is_asked_gives_back_all_that_was_granted
 fn what_is_not_recorded_is_spent_with_its_commit_and_comes_back_without_it() {
     assert_eq!(back_of_decided(Settlement::committed), 0);
     assert_eq!(back_of_decided(drop), 3, "it is not handed over");
-    let handed_over = |mut settlement: Settlement| settlement.hand_over();
-    assert_eq!(back_of_decided(handed_over), 0, "it may be committed");
+    assert_eq!(back_of_decided(|mut settlement: Settlement| settlement.hand_over()), 0, "it may be committed");
 }
 
 #[test]

@@ -132,10 +132,8 @@ fn a_grant_is_a_share_of_what_is_left_and_need_takes_more() {
 #[test]
 fn grants_are_whole_units_and_never_below_the_least() {
     let mut book = Book::default();
-    let mut take = |need, unit, least| {
-        let request = TakeTurn { need, want: need, unit, least, ..rolling() };
-        book.take(at(0), "a", &request).granted
-    };
+    let mut take =
+        |need, unit, least| book.take(at(0), "a", &TakeTurn { need, want: need, unit, least, ..rolling() }).granted;
     assert_eq!(take(950, 100, 1), 900);
     assert_eq!(take(90, 100, 1), 0, "no whole unit is left that it asks for");
     assert_eq!(take(99, 1, 100), 0, "less than is of use");
@@ -185,8 +183,7 @@ fn one_who_gave_all_back_is_no_holder_and_one_who_got_nothing_is() {
     assert_eq!(book.give_back(at(0), "gone", &all_of(&request, &answer)), 10);
     (request.need, request.want) = (0, LIMIT);
     assert_eq!(book.clone().take(at(0), "a", &request).granted, 500);
-    let in_vain = TakeTurn { least: LIMIT + 1, ..request.clone() };
-    assert_eq!(book.take(at(0), "waits", &in_vain).granted, 0);
+    assert_eq!(book.take(at(0), "waits", &TakeTurn { least: LIMIT + 1, ..request.clone() }).granted, 0);
     assert_eq!(book.take(at(0), "a", &request).granted, 250);
 }
 
@@ -212,8 +209,7 @@ fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
         };
         let first = take("a", (7, 1), &hundred, 0, 100, "the first turn");
         take("b", (7, 1), &hundred, 20, 200, "another holder has turns of its own");
-        let again = take("a", (7, 1), &hundred, 70, 200, "it is repeated");
-        assert_eq!(again.bucket, first.bucket, "{span:?}");
+        assert_eq!(take("a", (7, 1), &hundred, 70, 200, "it is repeated").bucket, first.bucket, "{span:?}");
         let later_run = take("a", (8, 1), &hundred, 80, 300, "another run of the process");
         let back = vec![GiveBack { tokens: 40, ..all_of(&hundred, &later_run) }];
         let owed = vec![OwedTokens { tokens: 5, ago_ms: i64::MAX }];

@@ -5,8 +5,7 @@ use crate::limit::route::MAX_WAIT_MS;
 
 #[test]
 fn an_intent_that_has_waited_for_72_hours_is_suppressed_and_needs_no_permit() {
-    let too_long = format!("capacity for {}ms", MAX_WAIT_MS + 1_000);
-    let too_long = too_long.as_str();
+    let too_long: &str = &format!("capacity for {}ms", MAX_WAIT_MS + 1_000);
     for (waited_ms, permits, expected, is_short) in [
         (MAX_WAIT_MS - 1, 2, ["approved", "approved"], false),
         (MAX_WAIT_MS - 1, 1, ["approved", "waits"], true),
@@ -21,8 +20,7 @@ fn an_intent_that_has_waited_for_72_hours_is_suppressed_and_needs_no_permit() {
         assert_eq!(settlement.permits() > 0, expected[0] == "approved");
     }
     // An old record of the intents has not waited for a route.
-    let world = World { waited_ms: MAX_WAIT_MS, ..World::new(EMAIL, (1, 0)) };
-    assert_eq!(world.decide(&emails(2)), ["approved", "waits"]);
+    assert_eq!(World { waited_ms: MAX_WAIT_MS, ..World::new(EMAIL, (1, 0)) }.decide(&emails(2)), ["approved", "waits"]);
 }
 
 #[test]

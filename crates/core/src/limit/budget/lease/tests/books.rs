@@ -66,8 +66,7 @@ impl Books {
     pub(super) fn spent_by(&self, life: usize, id: &BudgetId, span: SpanNow) -> (u64, u64) {
         let own = self.spends.iter().filter(|spend| spend.life == life && spend.id == *id && spend.span == span);
         let own: Vec<(i64, u64)> = own.map(|spend| (spend.at, spend.tokens)).collect();
-        let all = own.iter().map(|(_, tokens)| tokens).sum();
-        (all, most(SpanNow::Rolling { window_ms: SECOND_MS }, own))
+        (own.iter().map(|(_, tokens)| tokens).sum(), most(SpanNow::Rolling { window_ms: SECOND_MS }, own))
     }
 
     /// The most that was spent of a budget in any of its windows.

@@ -114,8 +114,7 @@ fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
     assert_eq!(counted_for(leases.claim(Ticket(1), &unasked, at(0))), [None]);
     let sent_at = Duration::from_micros(400);
     assert_eq!(leases.claim(Ticket(2), &claim(vec![used("b")], 10, sent_at), sent_at), Claimed::Pending);
-    let answer = granted(10).map(|answer| TakeAnswer { counted_for_ms: 60_000, ..answer });
-    reply(&mut leases, answer, sent_at, at(5));
+    reply(&mut leases, granted(10).map(|answer| TakeAnswer { counted_for_ms: 60_000, ..answer }), sent_at, at(5));
     let judged_at = at(10) + Duration::from_micros(200);
     let claimed = leases.claim(Ticket(2), &claim(vec![used("b")], 10, judged_at), judged_at);
     assert_eq!(counted_for(claimed), [Some(60_011)], "never too short");
@@ -125,8 +124,7 @@ fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
 fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
     let mut leases = Leases::new(10, 1);
     assert_eq!(asks(&mut leases, 1, 3, at(0)), Claimed::Pending);
-    let some = TakeAnswer { granted: 2, ..answer(LIMIT, 2, 7, Some(4_000)) };
-    reply(&mut leases, Ok(some), at(0), at(5));
+    reply(&mut leases, Ok(TakeAnswer { granted: 2, ..answer(LIMIT, 2, 7, Some(4_000)) }), at(0), at(5));
     let Answers { outcomes: all, spent, .. } = answers(asks(&mut leases, 1, 3, at(6)));
     assert_eq!(all, [Outcome::Granted, Outcome::Granted, Outcome::Denied(0)]);
     assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: Some(at(4_005)) })]);
@@ -275,8 +273,7 @@ fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_short
     for (answered_after, length) in [(700, 800), (20, 800), (20, 400)] {
         assert_eq!(outcomes(leases.claim(Ticket(1), &one(at(now)), at(now))), [Outcome::Granted; 10]);
         assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
-        let request = reply(&mut leases, granted(10), at(now), at(now + answered_after));
-        assert_eq!(request.lease_ms, length);
+        assert_eq!(reply(&mut leases, granted(10), at(now), at(now + answered_after)).lease_ms, length);
         now += answered_after;
     }
     assert_eq!(outcomes(leases.claim(Ticket(1), &claim(vec![short("a")], 1, at(now)), at(now))), [Outcome::Granted]);
@@ -308,8 +305,7 @@ fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_
 fn what_is_left_of_a_large_lease_goes_back_when_intents_no_longer_come_and_not_only_with_the_next_turn() {
     let mut leases = holding("a", 100, at(0));
     assert_eq!(outcomes(asks(&mut leases, 2, 1, at(4_000))), [Outcome::Granted]);
-    let renewal = reply(&mut leases, granted(10), at(4_500), at(4_500));
-    assert_eq!(renewal.want, 10);
+    assert_eq!(reply(&mut leases, granted(10), at(4_500), at(4_500)).want, 10);
     for now in [5_000, 8_999] {
         assert!(leases.due(at(now)).turns.is_empty(), "there is a turn soon, while intents come");
     }
@@ -330,8 +326,7 @@ fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_the
             break;
         }
         let mut sent_at = now;
-        let due = leases.due(now);
-        for DueTurn { call, turn, .. } in due.turns {
+        for DueTurn { call, turn, .. } in leases.due(now).turns {
             tokens_ended += turn.back.len();
             let answered_at = sent_at + at(90);
             leases.answered(call, granted(turn.want), now, answered_at);
@@ -364,8 +359,7 @@ fn a_first_batch_asks_for_what_it_needs_alone_and_later_ones_for_a_fiftieth_of_t
         let needed = reply(&mut leases, granted(600), at(batch), at(batch));
         assert_eq!((needed.need, needed.want), (600, 600));
         assert_eq!(outcomes(asks(&mut leases, batch, 600, at(batch))), [Outcome::Granted; 600]);
-        let turns = leases.due(at(batch)).turns;
-        assert_eq!(turns.first().map(|due| due.turn.want), ahead);
+        assert_eq!(leases.due(at(batch)).turns.first().map(|due| due.turn.want), ahead);
     }
 }
 

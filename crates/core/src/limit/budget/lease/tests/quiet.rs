@@ -35,8 +35,7 @@ impl Instances {
             leases.answered(call, Ok(answer), at(ms), at(ms));
             (self.turns, self.most_wanted) = (self.turns + 1, self.most_wanted.max(turn.want));
         }
-        let held = leases.states().first().map_or(0, |state| state.held);
-        self.most_held = held.max(self.most_held);
+        self.most_held = leases.states().first().map_or(0, |state| state.held).max(self.most_held);
     }
 
     /// Decides a batch of so many intents of cost 1; gives how many of them are granted.

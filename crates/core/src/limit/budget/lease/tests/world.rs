@@ -302,8 +302,7 @@ impl World {
     }
 
     fn judge(&mut self, index: usize, number: usize) {
-        let kills = self.faults.kills;
-        if self.network.random.percent_if_any(kills) {
+        if self.network.random.percent_if_any(self.faults.kills) {
             return self.kill(index);
         }
         let Load { batch, most_cost, .. } = self.load;
@@ -330,8 +329,7 @@ impl World {
             lane.intents.truncate(usize::try_from(self.network.random.below(most)).unwrap() + 1);
         }
         let claim = self.claim_of(&self.instances[index].lanes[number], index, now);
-        let freezes = self.faults.freezes;
-        if self.network.random.percent(freezes) {
+        if self.network.random.percent(self.faults.freezes) {
             let frozen_ms = self.network.random.below(8_000);
             self.network.freeze(index, frozen_ms);
         }
