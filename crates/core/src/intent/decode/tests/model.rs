@@ -263,7 +263,8 @@ proptest! {
     ) {
         let mut text = if pretty { format!("{value:#}") } else { value.to_string() };
         for (place, piece) in mutations {
-            text.insert_str(text.floor_char_boundary(place.index(text.len() + 1)), piece);
+            let at = text.floor_char_boundary(place.index(text.len() + 1));
+            text.insert_str(at, piece);
         }
         let slow = slow(&text);
         let whole = decode(Some(text.as_bytes()), [], &FieldMap::default()).map_err(|letter| letter.reason);
@@ -282,7 +283,8 @@ proptest! {
         let mut bytes = br#"{"id":"SECRET\u0041","data":{"user_id":"SECRET","cost":1,"created_at":"SECRET"},"user_id":
             {"SECRET":[1,2,{"a":"SECRET\ud83d\ude00"}]},"timezone":"SECRET","subject":"SECRET","time":"SECRET"}"#.to_vec();
         for (place, byte) in mutations {
-            bytes[place.index(bytes.len())] = byte;
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
         }
         if event {
             bytes.truncate(cut.index(bytes.len()) + 1);
