@@ -266,7 +266,8 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         }
         let Some(first) = requests.first() else { return Ok(()) };
         let user = asked.request(*first).user;
-        // Nothing is asked before the store is ready: a client that is refused here, or goes away, has nothing recorded.
+        // Nothing is asked before the store is ready, so nothing is recorded for a client that is refused here, or that
+        // closes its connection.
         self.store.ready_for(user).await?;
         // Whoever asks may go away meanwhile.
         let (batch, answers) = asked.to_ask();

@@ -190,7 +190,8 @@ async fn who_goes_away_before_the_store_is_asked_pays_nothing() {
     assert_eq!(used(budgets, &policy, tokens).await, 1);
 }
 
-/// The tokens that are used when [`TRIES`] clients in turn have asked for a decision and gone away, each at the word of the store.
+/// The tokens that are used after [`TRIES`] clients, one after another, have asked for a decision and closed their connection when the
+/// store said so.
 async fn used_by_the_gone(store: TestStore, said: &Notify) -> u64 {
     let tokens = Tokens::new(false);
     let (mut query, budgets, policy) = service(&budget(1_000, ""), store, &tokens);

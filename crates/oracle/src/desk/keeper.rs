@@ -132,7 +132,7 @@ where
     }
 
     fn ask(&mut self, service: ServiceName, reply: oneshot::Sender<Admission>) {
-        // A client that has gone away would hold an admission for nothing.
+        // A client that has closed its connection gets no admission.
         if reply.is_closed() {
             return;
         }
@@ -164,7 +164,7 @@ where
                     self.observer.admissions(&service, event, 1);
                 }
             }
-            // The client has gone away meanwhile.
+            // The client has closed its connection meanwhile.
             Err(Admission::Given { id: AdmissionId { holder, number }, .. }) => {
                 self.admissions.end(&service, &holder, End { number, took_ms: None }, now_ms);
             }

@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::{FLOOR, KeptRates, Lag, to_f64};
+use super::{FLOOR, KeptRates, Lag, delivered::STEP, to_f64};
 
 /// How far back the rate is measured, in seconds: `ahead`, within these bounds, and three commits at the least.
 const WINDOW_S: [f64; 2] = [10.0, 30.0];
-/// How often consumers commit where it has not been seen: Kafka's default.
-const STEP_S: f64 = 5.0;
 /// The longest time between commits that is told from a consumer that has stopped.
 const LONGEST_STEP_S: f64 = 15.0;
 /// Intents stand that are more than a consumer takes in this time: a look is a second old.
@@ -81,7 +79,7 @@ pub(super) struct Drain {
 
 impl Drain {
     pub(super) fn new(ahead_s: f64) -> Self {
-        Self { ahead_s, step_s: STEP_S, probed_at: f64::MIN, ..Self::default() }
+        Self { ahead_s, step_s: to_f64(STEP), probed_at: f64::MIN, ..Self::default() }
     }
 
     /// Takes up what instances have kept, once this one has told that: the best rate, and where this one knows of none, what delivery takes.
@@ -154,11 +152,9 @@ impl Drain {
     pub(super) fn see(&mut self, now: f64, passed: f64, lag: Lag, ceiling: Option<f64>) {
         let undelivered = to_f64(lag.undelivered());
         self.note(now, lag);
-        self.each_step_s = to_f64(lag.step).clamp(self.step_s.max(STEP_S), LONGEST_STEP_S);
+        self.each_step_s = to_f64(lag.step).max(self.step_s).min(LONGEST_STEP_S);
         self.lags.push_back((now, lag));
-        while self.lags.front().is_some_and(|(at, _)| now - at >= BUSY_FOR_S) {
-            self.lags.pop_front();
-        }
+        while self.lags.pop_front_if(|(at, _)| now - *at >= BUSY_FOR_S).is_some() {}
         let has_new = lag.end > self.end;
         self.see_whether_it_stands(now, undelivered, has_new);
         let before = self.per_s(ceiling);
