@@ -28,7 +28,7 @@ pub use self::{
 use crate::{http::Degradation, metrics::Metrics};
 
 /// The limits of a kind, as an instance shows them.
-pub trait ShownLimits: Send + Sync {
+trait ShownLimits: Send + Sync {
     /// Those that are known.
     fn rows(&self) -> FindingRows<'_>;
 
@@ -42,7 +42,7 @@ pub trait ShownLimits: Send + Sync {
 }
 
 /// Each in the shape of its endpoint; and how many more there are.
-pub type FindingRows<'a> = Pin<Box<dyn Future<Output = (Vec<Value>, usize)> + Send + 'a>>;
+type FindingRows<'a> = Pin<Box<dyn Future<Output = (Vec<Value>, usize)> + Send + 'a>>;
 
 fn found(views: impl IntoIterator<Item = impl Serialize>) -> FindingRows<'static> {
     let rows: Vec<Value> = views.into_iter().map(row).collect();
@@ -63,21 +63,13 @@ pub struct LimitsDesk {
     /// Routes, for their endpoint.
     pub routes: RoutesShown,
     services: ServiceDesk,
-    /// Those without an endpoint.
-    others: Vec<Box<dyn ShownLimits>>,
 }
 
 impl LimitsDesk {
-    /// Of those with an endpoint, and of the others.
+    /// Of those of the policy, and of services.
     #[must_use]
-    pub fn new(
-        budgets: BudgetsShown,
-        pressure: PressureShown,
-        routes: RoutesShown,
-        services: ServiceDesk,
-        others: Vec<Box<dyn ShownLimits>>,
-    ) -> Self {
-        Self { budgets: Arc::new(budgets), pressure, routes, services, others }
+    pub fn new(budgets: BudgetsShown, pressure: PressureShown, routes: RoutesShown, services: ServiceDesk) -> Self {
+        Self { budgets: Arc::new(budgets), pressure, routes, services }
     }
 
     /// The services that this instance was asked for lately, with its share of each.
@@ -86,10 +78,8 @@ impl LimitsDesk {
     }
 
     /// All limits, in the order of the page.
-    fn shown(&self) -> Vec<&dyn ShownLimits> {
-        let mut shown: Vec<&dyn ShownLimits> = vec![&*self.budgets, &self.pressure, &self.routes, &self.services];
-        shown.extend(self.others.iter().map(|others| &**others));
-        shown
+    fn shown(&self) -> [&dyn ShownLimits; 4] {
+        [&*self.budgets, &self.pressure, &self.routes, &self.services]
     }
 
     /// Those that are known, each in the shape of its endpoint; and how many more budgets there are.

@@ -157,7 +157,7 @@ impl WorkerLimits {
         let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
         let pressure = PressureShown { policy: Arc::clone(policy), status: pressure };
         let routes = RoutesShown { policy: Arc::clone(policy), routes: Arc::clone(&kafka.routes) };
-        let desk = LimitsDesk::new(shown, pressure, routes, services.clone(), Vec::new());
+        let desk = LimitsDesk::new(shown, pressure, routes, services.clone());
         desk.budgets.keep_looking(stop.clone());
         Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, ended })
     }
