@@ -33,7 +33,7 @@ use crate::{http::Degradation, metrics::Metrics};
 const STATES_EVERY: Duration = Duration::from_secs(1);
 
 /// The limits of a kind, as an instance shows them.
-pub trait ShownLimits: Send + Sync {
+trait ShownLimits: Send + Sync {
     /// Those that are known.
     fn rows(&self) -> FindingRows<'_>;
 
@@ -45,7 +45,7 @@ pub trait ShownLimits: Send + Sync {
 }
 
 /// Each in the shape of its endpoint; and how many more there are.
-pub type FindingRows<'a> = Pin<Box<dyn Future<Output = (Vec<Value>, usize)> + Send + 'a>>;
+type FindingRows<'a> = Pin<Box<dyn Future<Output = (Vec<Value>, usize)> + Send + 'a>>;
 
 fn found(views: impl IntoIterator<Item = impl Serialize>) -> FindingRows<'static> {
     let rows: Vec<Value> = views.into_iter().map(row).collect();
@@ -66,21 +66,13 @@ pub struct LimitsDesk {
     /// Routes, for their endpoint.
     pub routes: RoutesShown,
     services: ServicesShown,
-    /// Those without an endpoint.
-    others: Vec<Box<dyn ShownLimits>>,
 }
 
 impl LimitsDesk {
-    /// Of those with an endpoint, and of the others.
+    /// Of those of the policy, and of services.
     #[must_use]
-    pub fn new(
-        budgets: BudgetsShown,
-        pressure: PressureShown,
-        routes: RoutesShown,
-        services: ServiceDesk,
-        others: Vec<Box<dyn ShownLimits>>,
-    ) -> Self {
-        Self { budgets, pressure, routes, services: ServicesShown::new(services), others }
+    pub fn new(budgets: BudgetsShown, pressure: PressureShown, routes: RoutesShown, services: ServiceDesk) -> Self {
+        Self { budgets, pressure, routes, services: ServicesShown::new(services) }
     }
 
     /// Finds out again and again what does not answer this process, until `stop`.
@@ -101,10 +93,8 @@ impl LimitsDesk {
     }
 
     /// All limits, in the order of the page.
-    fn shown(&self) -> Vec<&dyn ShownLimits> {
-        let mut shown: Vec<&dyn ShownLimits> = vec![&self.budgets, &self.pressure, &self.routes, &self.services];
-        shown.extend(self.others.iter().map(|others| &**others));
-        shown
+    fn shown(&self) -> [&dyn ShownLimits; 4] {
+        [&self.budgets, &self.pressure, &self.routes, &self.services]
     }
 
     /// Those that are known, each in the shape of its endpoint; and how many more budgets there are.
