@@ -157,15 +157,9 @@ impl WorkerLimits {
         let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
         let pressure = PressureShown { policy: Arc::clone(policy), status: pressure };
         let routes = RoutesShown { policy: Arc::clone(policy), routes: Arc::clone(&kafka.routes) };
-<<<<<<< HEAD
-        let desk = Arc::new(LimitsDesk::new(shown, pressure, routes, services.clone(), Vec::new()));
+        let desk = Arc::new(LimitsDesk::new(shown, pressure, routes, services.clone()));
         desk.keep_looking(stop.clone());
         Ok(Self { budgets, active, held, services, turns, desk, ends, ended })
-=======
-        let desk = LimitsDesk::new(shown, pressure, routes, services.clone());
-        desk.budgets.keep_looking(stop.clone());
-        Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, ended })
->>>>>>> w-hooks
     }
 
     /// Once the last requests are answered, which take of limits and make users active: gives back what is left, and tells other instances who
