@@ -9,13 +9,15 @@ mod routes;
 mod services;
 mod view;
 
-use std::{future::ready, pin::Pin, sync::Arc};
+use std::{future::ready, pin::Pin, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 use weir_core::{intent::class::ClassNames, policy::Policy};
 use weir_oracle::desk::ServiceDesk;
 
+use self::services::ServicesShown;
 pub use self::{
     budgets::{BudgetList, BudgetsShown, budget_in_words, budgets_of},
     kinds::{Degraded, LimitKind},
@@ -27,22 +29,23 @@ pub use self::{
 };
 use crate::{http::Degradation, metrics::Metrics};
 
+/// How often the tasks of budgets and services are asked how they stand.
+const STATES_EVERY: Duration = Duration::from_secs(1);
+
 /// The limits of a kind, as an instance shows them.
-pub trait ShownLimits: Send + Sync {
+trait ShownLimits: Send + Sync {
     /// Those that are known.
     fn rows(&self) -> FindingRows<'_>;
 
     /// What does not work as it should.
-    fn degraded(&self) -> Vec<Degradation> {
-        Vec::new()
-    }
+    fn degraded(&self) -> Vec<Degradation>;
 
     /// Brings metrics up to date that are not counted as it happens.
     fn note(&self, _metrics: &Metrics) {}
 }
 
 /// Each in the shape of its endpoint; and how many more there are.
-pub type FindingRows<'a> = Pin<Box<dyn Future<Output = (Vec<Value>, usize)> + Send + 'a>>;
+type FindingRows<'a> = Pin<Box<dyn Future<Output = (Vec<Value>, usize)> + Send + 'a>>;
 
 fn found(views: impl IntoIterator<Item = impl Serialize>) -> FindingRows<'static> {
     let rows: Vec<Value> = views.into_iter().map(row).collect();
@@ -57,39 +60,41 @@ fn row(view: impl Serialize) -> Value {
 /// Where limits are looked at: those of the policy, and services, which are limited by what their instances register.
 pub struct LimitsDesk {
     /// Budgets, for their endpoints.
-    pub budgets: Arc<BudgetsShown>,
+    pub budgets: BudgetsShown,
     /// Pressure, for its endpoint.
     pub pressure: PressureShown,
     /// Routes, for their endpoint.
     pub routes: RoutesShown,
-    services: ServiceDesk,
-    /// Those without an endpoint.
-    others: Vec<Box<dyn ShownLimits>>,
+    services: ServicesShown,
 }
 
 impl LimitsDesk {
-    /// Of those with an endpoint, and of the others.
+    /// Of those of the policy, and of services.
     #[must_use]
-    pub fn new(
-        budgets: BudgetsShown,
-        pressure: PressureShown,
-        routes: RoutesShown,
-        services: ServiceDesk,
-        others: Vec<Box<dyn ShownLimits>>,
-    ) -> Self {
-        Self { budgets: Arc::new(budgets), pressure, routes, services, others }
+    pub fn new(budgets: BudgetsShown, pressure: PressureShown, routes: RoutesShown, services: ServiceDesk) -> Self {
+        Self { budgets, pressure, routes, services: ServicesShown::new(services) }
+    }
+
+    /// Finds out again and again what does not answer this process, until `stop`.
+    pub fn keep_looking(self: &Arc<Self>, stop: CancellationToken) {
+        let desk = Arc::clone(self);
+        tokio::spawn(stop.run_until_cancelled_owned(async move {
+            loop {
+                desk.budgets.look_at_leases().await;
+                desk.services.look_at_leases().await;
+                tokio::time::sleep(STATES_EVERY).await;
+            }
+        }));
     }
 
     /// The services that this instance was asked for lately, with its share of each.
     pub async fn shares(&self) -> Vec<ServiceShare> {
-        services::shares(&self.services).await
+        self.services.shares().await
     }
 
     /// All limits, in the order of the page.
-    fn shown(&self) -> Vec<&dyn ShownLimits> {
-        let mut shown: Vec<&dyn ShownLimits> = vec![&*self.budgets, &self.pressure, &self.routes, &self.services];
-        shown.extend(self.others.iter().map(|others| &**others));
-        shown
+    fn shown(&self) -> [&dyn ShownLimits; 4] {
+        [&self.budgets, &self.pressure, &self.routes, &self.services]
     }
 
     /// Those that are known, each in the shape of its endpoint; and how many more budgets there are.

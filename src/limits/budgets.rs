@@ -10,7 +10,6 @@ use arc_swap::ArcSwap;
 use indicatif::HumanCount;
 use serde::Serialize;
 use tokio::sync::Mutex;
-use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 use weir_core::{
     basis::time::Time,
@@ -41,8 +40,6 @@ pub(super) const OF_POLICY: PolicyLimits = PolicyLimits {
 const MOST_ROWS: usize = 1_000;
 /// How long a look at budgets answers everybody who asks: each takes a call of a script for each row.
 const FRESH_FOR: Duration = Duration::from_millis(500);
-/// How often it is looked which budgets are unavailable here.
-const STATES_EVERY: Duration = Duration::from_secs(1);
 /// The most budgets that are named in one message.
 const MOST_NAMED: usize = 10;
 
@@ -84,17 +81,11 @@ impl BudgetsShown {
         Self { policy, budgets, ledger, found: Mutex::default(), unavailable: ArcSwap::default() }
     }
 
-    /// Finds out again and again which budgets are unavailable, until `stop`.
-    pub fn keep_looking(self: &Arc<Self>, stop: CancellationToken) {
-        let shown = Arc::clone(self);
-        tokio::spawn(stop.run_until_cancelled_owned(async move {
-            loop {
-                let states = shown.budgets.states().await.into_iter();
-                let unavailable = states.filter_map(|state| Some((state.id, state.unavailable_since?)));
-                shown.unavailable.store(Arc::new(unavailable.collect()));
-                tokio::time::sleep(STATES_EVERY).await;
-            }
-        }));
+    /// Finds out which budgets are unavailable.
+    pub(super) async fn look_at_leases(&self) {
+        let states = self.budgets.states().await.into_iter();
+        let unavailable = states.filter_map(|state| Some((state.id, state.unavailable_since?)));
+        self.unavailable.store(Arc::new(unavailable.collect()));
     }
 
     /// All budgets in the policy's order; of those per campaign, the campaigns that this process knows.

@@ -6,7 +6,7 @@ use weir_core::basis::words;
 
 /// A line for each limit: what is limited, its word, and of which people are told where it is degraded.
 macro_rules! limits {
-    ($($(#[$of:meta])* $kind:ident = $word:literal $(, degraded { $(#[$degraded:meta])* })?;)+) => {
+    ($($(#[$of:meta])* $kind:ident = $word:literal, degraded { $(#[$degraded:meta])* };)+) => {
         words! {
             /// What is limited.
             #[derive(Serialize, ToSchema)]
@@ -39,7 +39,7 @@ macro_rules! limits {
                 DeliveryReports = "delivery_reports",
                 /// Within the last day it was found that retention had deleted deferred or waiting intents undecided.
                 Deleted = "deleted",
-                $($($(#[$degraded])* $kind = $word,)?)+
+                $($(#[$degraded])* $kind = $word,)+
             }
         }
     };
@@ -59,5 +59,7 @@ limits! {
         /// A route that is held up, whose permits are not shared, or in which intents have waited for too long.
     };
     /// Admissions per second, as the instances of a service have registered.
-    Service = "service";
+    Service = "service", degraded {
+        /// A service that gets no admission from this instance, because Redis does not answer for its share.
+    };
 }

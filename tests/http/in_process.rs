@@ -89,7 +89,7 @@ fn limits(policy: &Arc<Policy>, status: PressureStatus, routes: Arc<Routes>) -> 
     let policy = Refreshed::new(Arc::clone(policy));
     let budgets = BudgetsShown::new(Arc::clone(&policy), budgets, ledger);
     let pressure = PressureShown { policy: Arc::clone(&policy), status };
-    LimitsDesk::new(budgets, pressure, RoutesShown { policy, routes }, services(), Vec::new())
+    LimitsDesk::new(budgets, pressure, RoutesShown { policy, routes }, services())
 }
 
 /// Services whose task has ended, so that the page does not wait for it: nothing runs it here.

@@ -13,7 +13,7 @@ use crate::{
     client::{Client, JSON, Reply},
     support::{
         DEADLINE, POLICY, Scene,
-        http::{metric, wait_ready},
+        http::{degraded, metric, wait_degraded, wait_ready},
     },
 };
 
@@ -397,7 +397,7 @@ fn while_redis_hangs_admissions_end_within_seconds_and_not_at_once() {
 fn hang_redis(name: &str) -> Duration {
     let (mut redis, mut scene) = Scene::with_redis(name, 1, POLICY);
     scene.set("WEIR__HTTP__RATE", "0");
-    let (_worker, client) = Client::ready(&scene, "one");
+    let (worker, client) = Client::ready(&scene, "one");
     let body = json!({"capacity_per_s": 1_000, "concurrency": 10_000, "timeout_ms": 60_000, "interval_ms": 60_000});
     instance(&client, "email", "e-0", &body).json();
     admitted(&client, "email");
@@ -416,9 +416,14 @@ fn hang_redis(name: &str) -> Duration {
     assert!(shown["available"] == false && shown["why"].is_string(), "{shown}");
     let reply = instance(&client, "email", "e-1", &body);
     reply.problem(503, "store_away");
+    let entry = wait_degraded(&worker, "service");
+    assert!(entry["message"].as_str().unwrap().contains("the service email"), "{entry}");
     redis.thaw();
     admitted(&client, "email");
-    wait_until(DEADLINE, "it is shown", || share(&client, "email")["available"] == true);
+    wait_until(DEADLINE, "it is shown", || {
+        let is_degraded = degraded(&worker).iter().any(|(what, _)| what == "service");
+        share(&client, "email")["available"] == true && !is_degraded
+    });
     wait_until(DEADLINE, "registrations are answered", || instance(&client, "email", "e-1", &body).status == 200);
     after
 }

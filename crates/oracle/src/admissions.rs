@@ -247,7 +247,7 @@ impl Admissions {
 
     /// Whether the last turn at a service was not answered.
     pub fn is_silent(&self, service: &ServiceName) -> bool {
-        self.services.get(service).is_some_and(|sharing| sharing.trouble.is_some())
+        self.services.get(service).is_some_and(|sharing| sharing.silence.is_some())
     }
 
     /// How each service stands here.

@@ -58,10 +58,7 @@ where
         loop {
             let (began_at, known) = (clock.passed(), asked.count());
             let Some(again) = stop.run_until_cancelled(self.round()).await else { break };
-            // One that has failed comes again after the usual time.
-            let soon = self.part.next_at().filter(|at| *at > began_at);
-            let later = soon.map_or(H::EVERY, |at| H::EVERY.min(at - began_at));
-            let next_at = began_at + if again { Duration::ZERO } else { later };
+            let next_at = began_at + if again { Duration::ZERO } else { H::EVERY };
             let wait = next_at.saturating_sub(clock.passed());
             // One that has failed is made again with the next turn, not at once.
             let pause = async {

@@ -157,9 +157,9 @@ impl WorkerLimits {
         let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
         let pressure = PressureShown { policy: Arc::clone(policy), status: pressure };
         let routes = RoutesShown { policy: Arc::clone(policy), routes: Arc::clone(&kafka.routes) };
-        let desk = LimitsDesk::new(shown, pressure, routes, services.clone(), Vec::new());
-        desk.budgets.keep_looking(stop.clone());
-        Ok(Self { budgets, active, held, services, turns, desk: Arc::new(desk), ends, ended })
+        let desk = Arc::new(LimitsDesk::new(shown, pressure, routes, services.clone()));
+        desk.keep_looking(stop.clone());
+        Ok(Self { budgets, active, held, services, turns, desk, ends, ended })
     }
 
     /// Once the last requests are answered, which take of limits and make users active: gives back what is left, and tells other instances who

@@ -106,7 +106,6 @@ use intents::Intents;
 pub(crate) use intents::{BatchClasses, facts};
 pub use kept::{KeptLimits, KeptTokens};
 pub(crate) use limits::BatchLimits;
-pub use offer::MOST_OFFERS;
 pub use settlement::Settlement;
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use weir_core::{
     basis::words,
-    limit::share::{Answered, TurnNumber, Turns},
+    limit::share::{Answered, Silence, TurnNumber, Turns},
 };
 
 use super::{TURN_EVERY_MS, second::LastSecond};
@@ -49,8 +49,8 @@ pub struct AdmissionsView {
     pub concurrency: u64,
     /// Admissions given here that have not ended.
     pub outstanding: u64,
-    /// Why Redis did not answer the last turn; `None`: it did.
-    pub trouble: Option<String>,
+    /// Since when Redis does not answer turns, and why; `None`: it answered the last one.
+    pub silence: Option<Silence>,
 }
 
 /// What was asked for in a turn's time.
@@ -84,8 +84,8 @@ pub(super) struct Sharing {
     /// Those that are to be handed on.
     pub(super) ends: Vec<(Holder, End)>,
     taken_bytes: u64,
-    /// Why the last turn was not answered; `None`: it was.
-    pub(super) trouble: Option<String>,
+    /// Since when turns are not answered, and why; `None`: the last one was.
+    pub(super) silence: Option<Silence>,
     began_ms: u64,
     pub(super) due_ms: u64,
     asked_ms: u64,
@@ -228,7 +228,7 @@ impl Sharing {
     pub(super) fn turned(&mut self, reply: &ShareReply, now_ms: u64) {
         let Some(made_ms) = self.made_ms.take() else { return };
         let Some(Answered { mut reply, is_repeated, .. }) = self.turns.answered(reply.clone()) else { return };
-        self.trouble = None;
+        self.silence = None;
         self.rate_held(now_ms);
         if let Some(before) = &self.reply {
             self.replaced.push_back((before.per_s, now_ms));
@@ -245,10 +245,9 @@ impl Sharing {
     }
 
     pub(super) fn not_turned(&mut self, why: &str, now_ms: u64) {
-        if self.made_ms.take().is_none() {
-            return;
-        }
-        self.trouble = Some(why.to_owned());
+        let Some(made_ms) = self.made_ms.take() else { return };
+        let since = self.silence.as_ref().map_or(Duration::from_millis(made_ms), |silence| silence.since);
+        self.silence = Some(Silence { since, why: why.to_owned() });
         self.due_ms = now_ms + TURN_EVERY_MS;
     }
 
@@ -256,8 +255,8 @@ impl Sharing {
         let reply = self.reply.as_ref().filter(|_| now_ms < self.lease_ends_ms);
         let (per_s, concurrency) = reply.map_or((0, 0), |reply| (reply.per_s, reply.concurrency));
         let (members, outstanding) = (reply.map(|reply| reply.members), self.outstanding);
-        let (service, total, trouble) = (service.clone(), self.total(), self.trouble.clone());
-        AdmissionsView { service, total, members, per_s, concurrency, outstanding, trouble }
+        let (service, total, silence) = (service.clone(), self.total(), self.silence.clone());
+        AdmissionsView { service, total, members, per_s, concurrency, outstanding, silence }
     }
 
     pub(super) fn total(&self) -> Total {

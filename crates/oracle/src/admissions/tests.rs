@@ -3,6 +3,10 @@
 mod network;
 mod world;
 
+use std::time::Duration;
+
+use weir_core::limit::share::Silence;
+
 use super::*;
 use crate::service::{LEASE_MS, Total};
 
@@ -86,14 +90,15 @@ fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
     let (_, turn) = due(&mut admissions, lease_ms);
     let held = (turn.rate.held, turn.concurrency.held);
     assert_eq!(held, (100, 1), "the rate counts for a second, admissions until they end");
-    assert_eq!(admissions.look(lease_ms + 500)[0].trouble, None);
+    assert_eq!(admissions.look(lease_ms + 500)[0].silence, None);
     admissions.not_turned(&service(), "no", lease_ms + 500);
-    assert_eq!(admissions.look(lease_ms + 500)[0].trouble.as_deref(), Some("no"));
+    let silence = Silence { since: Duration::from_millis(lease_ms), why: "no".to_owned() };
+    assert_eq!(admissions.look(lease_ms + 500)[0].silence, Some(silence));
     assert_eq!(admissions.next_turn_ms(), Some(lease_ms + 1_500));
     let (_, turn) = due(&mut admissions, lease_ms + 1_500);
     assert_eq!((turn.rate.held, turn.concurrency.held), (0, 1));
     admissions.turned(&service(), &reply(100, 100), lease_ms + 1_600);
-    assert_eq!(admissions.look(lease_ms + 1_600)[0].trouble, None);
+    assert_eq!(admissions.look(lease_ms + 1_600)[0].silence, None);
     admitted(&mut admissions, lease_ms + 1_600);
     // The lease is counted from when the turn was made.
     admitted(&mut admissions, 2 * lease_ms + 1_499);
@@ -132,7 +137,9 @@ fn a_turn_without_an_answer_is_made_again_while_its_share_lasts_and_the_next_one
     // The share lasts for a lease from when the turn was made again.
     admissions.not_turned(&service(), "no", 3_600);
     assert_eq!(due(&mut admissions, 5_499), next);
-    admissions.not_turned(&service(), "no", 5_499);
+    admissions.not_turned(&service(), "nor now", 5_499);
+    let silence = Silence { since: Duration::from_millis(2_600), why: "nor now".to_owned() };
+    assert_eq!(admissions.look(5_499)[0].silence, Some(silence), "since the first one began");
     let later = due(&mut admissions, 6_499);
     assert_eq!((later.0.number, later.1.rate.held), (next.0.number + 1, 50), "it ended less than a second ago");
 }

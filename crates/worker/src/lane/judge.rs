@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
     batch::{
-        decider::{AskedBatch, DecodedBatch, Ground, KeptLimits, MOST_OFFERS, Patience, Settlement, Takes, Times},
+        decider::{AskedBatch, DecodedBatch, Ground, KeptLimits, Patience, Settlement, Takes, Times},
         moving::move_on,
         record::{Output, ReadBefore},
         retry::try_again,
@@ -159,7 +159,7 @@ where
         rounds: &mut Rounds,
     ) -> Result<Option<BTreeSet<u16>>, Interruption> {
         let offers_until = self.clock.passed() + OFFERS_WITHIN;
-        for offers in 0..=MOST_OFFERS {
+        loop {
             if asked.unanswered().next().is_some() {
                 rounds.ask();
                 match self.admit(state, asked).await? {
@@ -168,12 +168,10 @@ where
                     Admitted::Unanswered(shards) => return Ok(Some(shards)),
                 }
             }
-            let may_offer = offers < MOST_OFFERS && self.clock.passed() < offers_until;
-            if !may_offer || !asked.offer() {
-                break;
+            if self.clock.passed() >= offers_until || !asked.offer() {
+                return Ok(None);
             }
         }
-        Ok(None)
     }
 
     /// Asks the store once, and serves the group meanwhile.

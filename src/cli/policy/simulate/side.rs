@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use weir_core::{
     basis::{current::Current, time::Time, zone::Zone},
     batch::{
-        decider::{AskedBatch, Decider, Decoded, DecodedBatch, Ground, MOST_OFFERS, Patience, Takes, Times},
+        decider::{AskedBatch, Decider, Decoded, DecodedBatch, Ground, Patience, Takes, Times},
         record::{ReadBefore, Records as _},
     },
     deferral::{DeferReason, Deferral, wheel::Ring},
@@ -192,7 +192,7 @@ impl Side {
 
     /// Asks the store for each intent at its own time, and again for those that get what limits gave to others in vain.
     fn admit(&self, asked: &mut AskedBatch<'_, Piece<'_>>, times: &[Time]) {
-        for offers in 0..=MOST_OFFERS {
+        loop {
             let mut asked_at = vec![Time::default(); asked.requests().requests.len()];
             for (index, time) in times.iter().enumerate() {
                 if let Some(request) = asked.result(index).request() {
@@ -202,7 +202,7 @@ impl Side {
             let (requests, answers) = asked.to_ask();
             self.store.admit_each(requests, &asked_at, answers);
             asked.heard(&[], None);
-            if offers == MOST_OFFERS || !asked.offer() {
+            if !asked.offer() {
                 break;
             }
         }

@@ -157,7 +157,7 @@ impl<'b, R: Records> GatedBatch<'b, R> {
         requests.add_cap_sets(0, self.intents.eval.take_cap_sets());
         let (answers, unclear, is_asking) = (Vec::new(), self.limits.kept.requests(&results), false);
         let fates = Fates { results, answers, unclear, is_asking, mode: self.policy().mode };
-        AskedBatch { gated: self, requests, fates, segments }
+        AskedBatch { gated: self, requests, fates, segments, offers: 0 }
     }
 
     /// What is to become of a record, by what is said of it.

@@ -12,16 +12,16 @@ use crate::{basis::shard::UserHash, batch::record::Records, policy::Mode};
 
 /// How often a batch offers what came back, at most. Where its users are in no order, each time some six tenths come back of what came
 /// back before.
-pub const MOST_OFFERS: usize = 10;
+const MOST_OFFERS: usize = 10;
 
 impl<R: Records> AskedBatch<'_, R> {
     /// Offers what came back to the intents that the limits denied, in their order, once the store has answered everything. `true`: some
-    /// got it, and the store has to be asked what it has no answer to yet. At most [`MOST_OFFERS`] times a batch, and only
-    /// while what came back is worth a call.
+    /// got it, and the store has to be asked what it has no answer to yet. At most ten times a batch, and only while
+    /// what came back is worth a call.
     pub fn offer(&mut self) -> bool {
         // Nothing is denied in shadow mode.
-        let is_shadow = self.fates.mode == Mode::Shadow;
-        if self.gated.limits.is_empty() || is_shadow || self.unanswered().next().is_some() {
+        let is_over = self.fates.mode == Mode::Shadow || self.offers == MOST_OFFERS;
+        if self.gated.limits.is_empty() || is_over || self.unanswered().next().is_some() {
             return false;
         }
         if !(0..self.fates.results.len()).any(|record| self.fate(record).is_limited()) {
@@ -46,6 +46,7 @@ impl<R: Records> AskedBatch<'_, R> {
             }
         }
         self.requests.add_cap_sets(asked, self.gated.intents.eval.take_cap_sets());
+        self.offers += 1;
         has_offered
     }
 

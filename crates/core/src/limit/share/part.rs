@@ -61,11 +61,6 @@ pub trait HoldsPart {
 
     fn show(&self, now: Duration, silence: Option<&Silence>);
 
-    /// When the next turn is to begin that nobody asks for, by the last answer, where that is before [`Self::EVERY`] has passed.
-    fn next_at(&self) -> Option<Duration> {
-        None
-    }
-
     /// Its name among others of its kind, which is logged with that.
     fn name(&self) -> Option<&str> {
         None

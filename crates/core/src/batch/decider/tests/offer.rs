@@ -23,7 +23,7 @@ fn decide<'b>(mut asked: AskedBatch<'b, Rows>) -> (DecidedBatch<'b, Rows>, Settl
     let store = store();
     ask(&store, &mut asked, now());
     let mut offers = 0;
-    while offers < MOST_OFFERS && asked.offer() {
+    while asked.offer() {
         assert!(ask(&store, &mut asked, now()) > 0);
         offers += 1;
     }

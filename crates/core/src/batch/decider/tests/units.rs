@@ -92,6 +92,15 @@ fn a_unit_that_came_back_is_given_to_another_intent_and_one_that_is_used_is_spen
 }
 
 #[test]
+fn what_comes_back_is_offered_ten_times_at_most() {
+    // A cap denies all intents of the first user but one.
+    for (of_first, is_approved) in [(11, true), (12, false)] {
+        let users = [vec![1; of_first], vec![2_u32]].concat();
+        assert_eq!(World::new(2).decide(&users).0.last(), Some(&is_approved), "behind {of_first}");
+    }
+}
+
+#[test]
 fn a_unit_of_what_is_not_handed_over_goes_back_unless_its_period_has_ended() {
     let world = World::new(2);
     drop(world.decide(&[1]));
