@@ -76,12 +76,11 @@ impl LimitsDesk {
     }
 
     /// Finds out again and again what does not answer this process, until `stop`.
-    pub fn keep_looking(self: &Arc<Self>, stop: CancellationToken) {
+    pub fn keep_states_fresh(self: &Arc<Self>, stop: CancellationToken) {
         let desk = Arc::clone(self);
         tokio::spawn(stop.run_until_cancelled_owned(async move {
             loop {
-                desk.budgets.look_at_leases().await;
-                desk.services.look_at_leases().await;
+                tokio::join!(desk.budgets.refresh_states(), desk.services.refresh_states());
                 tokio::time::sleep(STATES_EVERY).await;
             }
         }));

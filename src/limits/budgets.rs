@@ -82,7 +82,7 @@ impl BudgetsShown {
     }
 
     /// Finds out which budgets are unavailable.
-    pub(super) async fn look_at_leases(&self) {
+    pub(super) async fn refresh_states(&self) {
         let states = self.budgets.states().await.into_iter();
         let unavailable = states.filter_map(|state| Some((state.id, state.unavailable_since?)));
         self.unavailable.store(Arc::new(unavailable.collect()));

@@ -38,8 +38,8 @@ impl ServicesShown {
         Self { desk, seen: ArcSwap::default() }
     }
 
-    /// Finds out of which services this instance has no share.
-    pub(super) async fn look_at_leases(&self) {
+    /// Finds out how services stand.
+    pub(super) async fn refresh_states(&self) {
         self.seen.store(Arc::new(self.desk.states().await));
     }
 
@@ -63,7 +63,7 @@ impl ShownLimits for ServicesShown {
 fn degraded(view: &AdmissionsView) -> Option<Degradation> {
     let Silence { since, why } = view.silence.as_ref().filter(|_| view.members.is_none())?;
     let message = format!(
-        "Redis does not answer for this instance's share of the service {} ({why}): all its admissions are refused (no_lease)",
+        "Redis does not answer for the service {} ({why}): this instance gives it no new admissions until Redis does",
         view.service
     );
     Some(Degradation::lasting(Degraded::Service, SystemClock.passed().saturating_sub(*since), message))

@@ -8,6 +8,8 @@ use std::{
 
 use serde_json::{Value, json};
 use testkit::{wait_for, wait_until, worker::Worker};
+use weir_core::{basis::time::Time, ports::Clock as _};
+use weir_worker::clock::SystemClock;
 
 use crate::{
     client::{Client, JSON, Reply},
@@ -401,8 +403,8 @@ fn hang_redis(name: &str) -> Duration {
     let body = json!({"capacity_per_s": 1_000, "concurrency": 10_000, "timeout_ms": 60_000, "interval_ms": 60_000});
     instance(&client, "email", "e-0", &body).json();
     admitted(&client, "email");
+    let (frozen, frozen_at) = (Instant::now(), SystemClock.now());
     redis.freeze();
-    let frozen = Instant::now();
     wait_until(DEADLINE, "the lease has ended", || {
         let reply = ask(&client, "email");
         let retry_after = || reply.headers["retry-after"].parse::<u64>().unwrap();
@@ -418,6 +420,9 @@ fn hang_redis(name: &str) -> Duration {
     reply.problem(503, "store_away");
     let entry = wait_degraded(&worker, "service");
     assert!(entry["message"].as_str().unwrap().contains("the service email"), "{entry}");
+    let since: Time = serde_json::from_value(entry["since"].clone()).unwrap();
+    // A turn that was under way began up to a second before; the wall's clock and the monotonic one are not read at once.
+    assert!(since > frozen_at.plus(-2_000) && since < SystemClock.now(), "{since} of {frozen_at}");
     redis.thaw();
     admitted(&client, "email");
     wait_until(DEADLINE, "it is shown", || {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use weir::limits::Degraded;
 
 use super::docs::{anchors, read};
 
@@ -109,6 +110,19 @@ fn the_dashboard_shows_every_metric() {
         let left_out = NOT_SHOWN.iter().any(|(metric, _)| *metric == name);
         assert!(is_shown != left_out, "{name}: put it on {DASHBOARD}, or into NOT_SHOWN with the reason, not both");
     }
+}
+
+#[test]
+fn everything_that_may_be_degraded_has_a_row() {
+    let page = read("docs/http.md");
+    let (_, rows) = page.split_once("\n| `what` | meaning |\n").unwrap();
+    let rows = rows.lines().take_while(|line| line.starts_with("| "));
+    let mut words: Vec<&str> =
+        rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2)).collect();
+    words.sort_unstable();
+    let mut all = Degraded::ALL.map(Degraded::as_str);
+    all.sort_unstable();
+    assert_eq!(words, all);
 }
 
 #[test]

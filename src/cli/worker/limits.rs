@@ -158,7 +158,7 @@ impl WorkerLimits {
         let pressure = PressureShown { policy: Arc::clone(policy), status: pressure };
         let routes = RoutesShown { policy: Arc::clone(policy), routes: Arc::clone(&kafka.routes) };
         let desk = Arc::new(LimitsDesk::new(shown, pressure, routes, services.clone()));
-        desk.keep_looking(stop.clone());
+        desk.keep_states_fresh(stop.clone());
         Ok(Self { budgets, active, held, services, turns, desk, ends, ended })
     }
 

@@ -49,7 +49,7 @@ pub struct AdmissionsView {
     pub concurrency: u64,
     /// Admissions given here that have not ended.
     pub outstanding: u64,
-    /// Since when Redis does not answer turns, and why; `None`: it answered the last one.
+    /// Since when Redis does not answer turns, and why; `None`: none has failed since its last answer.
     pub silence: Option<Silence>,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Sharing {
     /// Those that are to be handed on.
     pub(super) ends: Vec<(Holder, End)>,
     taken_bytes: u64,
-    /// Since when turns are not answered, and why; `None`: the last one was.
+    /// Since when turns are not answered, and why; `None`: none has failed since the last answer.
     pub(super) silence: Option<Silence>,
     began_ms: u64,
     pub(super) due_ms: u64,
@@ -248,7 +248,8 @@ impl Sharing {
         let Some(made_ms) = self.made_ms.take() else { return };
         let since = self.silence.as_ref().map_or(Duration::from_millis(made_ms), |silence| silence.since);
         self.silence = Some(Silence { since, why: why.to_owned() });
-        self.due_ms = now_ms + TURN_EVERY_MS;
+        // Where the reply was lost, at once: its lease would end before it is renewed.
+        self.due_ms = now_ms.max(made_ms + TURN_EVERY_MS);
     }
 
     pub(super) fn view(&self, service: &ServiceName, now_ms: u64) -> AdmissionsView {

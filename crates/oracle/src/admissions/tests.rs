@@ -94,7 +94,7 @@ fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
     admissions.not_turned(&service(), "no", lease_ms + 500);
     let silence = Silence { since: Duration::from_millis(lease_ms), why: "no".to_owned() };
     assert_eq!(admissions.look(lease_ms + 500)[0].silence, Some(silence));
-    assert_eq!(admissions.next_turn_ms(), Some(lease_ms + 1_500));
+    assert_eq!(admissions.next_turn_ms(), Some(lease_ms + 1_000));
     let (_, turn) = due(&mut admissions, lease_ms + 1_500);
     assert_eq!((turn.rate.held, turn.concurrency.held), (0, 1));
     admissions.turned(&service(), &reply(100, 100), lease_ms + 1_600);
@@ -122,8 +122,8 @@ fn a_turn_without_an_answer_is_made_again_while_its_share_lasts_and_the_next_one
     let first = due(&mut admissions, 1_000);
     assert_eq!((first.1.took, &*first.1.ends), ((1, 10), &[(Holder::from("other"), end_of(7))][..]));
     let own = admitted(&mut admissions, 1_100);
-    admissions.not_turned(&service(), "no", 1_500);
-    assert_eq!(due(&mut admissions, 2_500), first);
+    admissions.not_turned(&service(), "no", 2_000);
+    assert_eq!(due(&mut admissions, 2_000), first);
     // Another instance was told the end of one.
     let ends = format!("999 {}", End { number: own, took_ms: None }.to_text());
     let taken_bytes = ends.len() as u64;
@@ -136,11 +136,11 @@ fn a_turn_without_an_answer_is_made_again_while_its_share_lasts_and_the_next_one
 
     // The share lasts for a lease from when the turn was made again.
     admissions.not_turned(&service(), "no", 3_600);
-    assert_eq!(due(&mut admissions, 5_499), next);
-    admissions.not_turned(&service(), "nor now", 5_499);
+    assert_eq!(due(&mut admissions, 4_999), next);
+    admissions.not_turned(&service(), "nor now", 4_999);
     let silence = Silence { since: Duration::from_millis(2_600), why: "nor now".to_owned() };
-    assert_eq!(admissions.look(5_499)[0].silence, Some(silence), "since the first one began");
-    let later = due(&mut admissions, 6_499);
+    assert_eq!(admissions.look(4_999)[0].silence, Some(silence), "since the first one began");
+    let later = due(&mut admissions, 5_999);
     assert_eq!((later.0.number, later.1.rate.held), (next.0.number + 1, 50), "it ended less than a second ago");
 }
 

@@ -27,6 +27,7 @@ pub struct AskedBatch<'b, R> {
     pub(super) requests: Requests<'b>,
     pub(super) fates: Fates,
     pub(super) segments: SegmentCounts,
+    /// How often it has offered what came back.
     pub(super) offers: usize,
 }
 

@@ -92,7 +92,7 @@ fn a_unit_that_came_back_is_given_to_another_intent_and_one_that_is_used_is_spen
 }
 
 #[test]
-fn what_comes_back_is_offered_ten_times_at_most() {
+fn units_that_come_back_are_offered_ten_times_at_most() {
     // A cap denies all intents of the first user but one.
     for (of_first, is_approved) in [(11, true), (12, false)] {
         let users = [vec![1; of_first], vec![2_u32]].concat();
