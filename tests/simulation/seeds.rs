@@ -158,12 +158,12 @@ fn shown(sabotage: Sabotage, seed: u64) -> Option<String> {
 mod every_planted_bug_is_found {
     use super::*;
 
-    parts! { find: in_part_1 0, in_part_2 1, in_part_3 2 }
+    parts! { find: in_part_1 0, in_part_2 1, in_part_3 2, in_part_4 3, in_part_5 4, in_part_6 5 }
 }
 
 #[expect(clippy::print_stdout, reason = "it says by which seeds")]
 fn find(part: usize) {
-    let bugs = planted(Sabotage::ALL.into_iter().skip(part).step_by(3));
+    let bugs = planted(Sabotage::ALL.into_iter().skip(part).step_by(6));
     let bugs: Vec<(Sabotage, u64)> = bugs.filter_map(|sabotage| Some((sabotage, sabotage.seed()?))).collect();
     let next = AtomicUsize::new(0);
     on_all_cores(|| {

@@ -130,11 +130,14 @@ fn an_assignment_that_is_noticed_when_the_group_has_moved_on_is_not_taken_up() {
     // Half of the new partitions are the other's, so both get others than before.
     let grown = 3 * PARTITIONS;
     scene.kafka.grow_topic(&scene.topic("intents"), grown).unwrap();
-    until_event(&mut other, GroupEvent::Revoked);
-    settle(&mut other);
-    until_event(&mut other, GroupEvent::Assigned);
-    settle(&mut other);
-    assert_eq!(other.partitions(), grown as usize / 2);
+    // The leader may hear of the new partitions in parts: the first generation after that need not have all of them.
+    let start = Instant::now();
+    while other.partitions() != grown as usize / 2 {
+        if poll(&mut other).0.is_some() {
+            settle(&mut other);
+        }
+        assert!(start.elapsed() < DEADLINE, "{} partitions", other.partitions());
+    }
 
     // One event at a time: the first assignment is answered before the second one is seen.
     let (mut refused, start) = (0, Instant::now());

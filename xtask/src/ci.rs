@@ -65,8 +65,8 @@ const ALL_SECONDS: u64 = 5_000;
 
 struct Step {
     name: &'static str,
-    /// After how many seconds it is ended: some three times what it takes on two quiet cores; beside another row, more by what that
-    /// may keep it waiting.
+    /// After how many seconds it is ended: three times or more what it takes on two quiet cores, because a slower machine has to pass,
+    /// too; more where it waits for another row or for the network.
     seconds: u64,
     /// `true`: a part of it is left out.
     run: fn(bool) -> Result<()>,
@@ -93,12 +93,12 @@ const CHANGE: [Stage; 3] = [
         &[step("format", 120, |_| shell::run(command("cargo", &["fmt", "--all", "--check"])))],
     ],
     &[
-        &[step("build", 1_800, |_| servers::build_listed())],
+        &[step("build", servers::BUILD_SECONDS, |_| servers::build_listed())],
         &[
-            step("setup", 1_800, |_| setup::run()),
+            step("setup", servers::SETUP_SECONDS, |_| setup::run()),
             step("deny", 120, |_| deny()),
             // Cold, it downloads and compiles for minutes.
-            Step { of: DEPLOYED, ..step("deploy", 1_800, |_| deploy::run()) },
+            Step { of: DEPLOYED, ..step("deploy", 900, |_| deploy::run()) },
             step("alerts", 240, |_| alerts::run()),
         ],
     ],
@@ -109,7 +109,7 @@ const CHANGE: [Stage; 3] = [
             step("docs", 900, |_| docs()),
             // Instructions do not depend on what else runs.
             Step { of: COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
-            step("faults", 1_500, |_| servers::faults(&["--ci".to_owned()])),
+            step("faults", 900, |_| servers::faults(&["--ci".to_owned()])),
         ],
     ],
 ];

@@ -15,6 +15,9 @@ use crate::{
 const TESTS_PER_CORE: usize = 3;
 /// How many tests run at a time, for nextest.
 const THREADS: &str = "NEXTEST_TEST_THREADS";
+/// After how many seconds the setup, which downloads, and a build from nothing are ended.
+pub const SETUP_SECONDS: u64 = 1_800;
+pub const BUILD_SECONDS: u64 = 1_800;
 /// After how many seconds a run of all tests is ended: more than `global-timeout` in .config/nextest.toml, which names the tests that
 /// still run, and the start of the servers.
 pub const TEST_SECONDS: u64 = 2_700;
@@ -27,11 +30,11 @@ pub fn test(args: &[String]) -> Result<()> {
 }
 
 pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
-    setup::run()?;
-    if args.iter().any(|arg| arg.starts_with("--run-ignored")) {
-        setup::serializers()?;
-    }
-    build()?;
+    bounds::within("setup", Duration::from_secs(SETUP_SECONDS), || {
+        setup::run()?;
+        if args.iter().any(|arg| arg.starts_with("--run-ignored")) { setup::serializers() } else { Ok(()) }
+    })?;
+    bounds::within("build", Duration::from_secs(BUILD_SECONDS), build)?;
     let profile = profile(args);
     let seconds = if profile == test_report::PROFILES[0] { TEST_SECONDS } else { LONG_SECONDS };
     let outcome = bounds::within("test", Duration::from_secs(seconds), || run(env, args));
