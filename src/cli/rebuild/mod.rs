@@ -155,10 +155,10 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         None => 0,
     };
     let mut rebuild = under_lock(|| begin(&redis, &scope)).await?;
-    commits::restore(&mut rebuild, &kafka).await?;
     let mut summary = Summary::new(&rebuild.shards, rebuild.beginning);
     summary.names_repaired = names;
     let restored = async {
+        commits::restore(&mut rebuild, &kafka).await?;
         let mut budgets = RebuildBudgets::begin(&rebuild, &fill, policy, named_budgets).await?;
         restore(&mut rebuild, &fill, approved, &mut budgets, &mut summary).await?;
         Ok((budgets.has_counted, budgets.into_lines()))
