@@ -185,8 +185,9 @@ section! {
         wait_replicas: u32 = is "0", whole_in::<u32>(0, 10);
         /// Timeout of a reply.
         timeout: Duration = is "1s", between(SECOND / 100, MINUTE);
-        /// How long a shard may be unavailable before its intents follow `[[on_unavailable]]` of the policy, or wait
-        /// while others continue. Until then, and if unset, its whole lane waits. At least twice `redis.timeout`.
+        /// How long a shard may be unavailable before its intents follow `[[on_unavailable]]` of the policy, or are
+        /// deferred while others continue. Until then, and if unset, its whole lane waits. At least twice
+        /// `redis.timeout`.
         unavailable_after: Option<Duration> = unset "never", between(SECOND / 50, DAY);
     }
 }
@@ -272,8 +273,8 @@ section! {
         commit_interval: Duration = is "50ms", between(SECOND / 1000, 10 * SECOND);
         /// Longest time to stop.
         drain: Duration = is "20s", between(SECOND, 10 * MINUTE);
-        /// Memory of the process without segments: sizes all queues and batches; each lane takes at least
-        /// 40 MiB. In kB, MB, GB, KiB, MiB or GiB.
+        /// Memory of the process without segments, active users, schemas and lanes of waiting intents: sizes all queues
+        /// and batches; each other lane takes at least 40 MiB. In kB, MB, GB, KiB, MiB or GiB.
         memory: u64 = is "300MiB", MEMORY;
     }
 }

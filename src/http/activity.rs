@@ -54,8 +54,8 @@ pub(super) enum UserId {
 
 /// Reports active users
 ///
-/// For `[pressure]` of the policy: they are active for its window, and count towards its maximum. The report is taken in memory and is
-/// known to all instances within about a second. Safe to repeat.
+/// For `[pressure]` of the policy: they are active for its window, and count towards its maximum. The report is taken in memory; other
+/// instances know of it within two seconds, unless this one is killed or frozen before. Safe to repeat.
 #[utoipa::path(post, path = "/v1/activity", tag = "pressure", operation_id = "activity",
     request_body(content = Report, content_type = "application/json", description = "At most 10,000 users"),
     security(("token" = []), ()),

@@ -30,7 +30,7 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(example = json!({
     "what": "shards_lost", "since": "2026-11-20T09:00:00.000Z", "shards": [41, 42],
-    "message": "shards [41, 42] have lost their history; run weir rebuild"
+    "message": "shards [41, 42] have lost their history: their intents wait; run weir rebuild"
 }))]
 pub struct Degradation {
     /// What.

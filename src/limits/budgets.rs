@@ -201,7 +201,9 @@ pub fn budget_in_words(budget: &Budget) -> String {
     let last = if *best_effort { " Tokens are granted one by one." } else { "" };
     let unavailable = match on_unavailable {
         WhenUnavailable::Wait => "",
-        WhenUnavailable::Suppress => " While Redis is unavailable, intents without a token are suppressed.",
+        WhenUnavailable::Suppress => {
+            " While Redis is unavailable for longer than redis.unavailable_after, intents without a token are suppressed."
+        }
     };
     format!("Budget {name}: {amount}{scope}, for {intents}; {then}intents are {action}.{last}{unavailable}")
 }

@@ -1,7 +1,7 @@
 //! The Kafka edge of weir: a group member that reads batches, and a transactional producer that commits them.
 //!
-//! It depends on `weir-core` alone, whose ports it implements. It is the only crate of weir that allows `unsafe`: [`native`]
-//! and its folder call librdkafka where its wrapper has no function, or copies.
+//! It depends on `weir-core` alone, whose ports it implements. It and `weir-inflate` beside it are the only crates of weir with `unsafe`
+//! code: here it is in [`native`] and its folder, which call librdkafka where its wrapper has no function, or copies.
 
 #![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 

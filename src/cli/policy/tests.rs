@@ -28,7 +28,7 @@ Intents of category marketing or promo are deferred from 22:00 to 08:00 by the u
 Stopped: campaign autumn or winter.
 Pressure: at most 1,000,000 users are active in 30m (takes 22.89 MiB of memory); then intents of channel push and category marketing or promo of other users are deferred, and spread over the window.
 Budget spring: at most 1,000,000 in any 1h, for campaign spring; then intents are suppressed. Tokens are granted one by one.
-Budget provider: at most 500 per day of each campaign, for channel email; then intents are deferred. While Redis is unavailable, intents without a token are suppressed.
+Budget provider: at most 500 per day of each campaign, for channel email; then intents are deferred. While Redis is unavailable for longer than redis.unavailable_after, intents without a token are suppressed.
 Budget money: at most 250,000,000 in total, for category partner or promo; then intents are suppressed.
 Budget everything: at most 9,000 in any 1m, for all intents; then intents are suppressed.
 Budget closed: never any, for channel fax and campaign autumn or spring; intents are suppressed.

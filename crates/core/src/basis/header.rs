@@ -34,16 +34,25 @@ impl HeaderName {
     pub const fn meaning(self) -> (&'static str, &'static str) {
         match self {
             Self::Decision => ("approved", "the decision, as compact JSON: the table below"),
-            Self::Due => ("deferred", "when the intent is due, in milliseconds since 1970: a full minute"),
-            Self::Origin => {
-                ("deferred", "topic, partition, offset and topic id of the intent's first record, separated by `/`")
-            }
-            Self::FirstAt => ("deferred", "Kafka's time of the intent's first record, in milliseconds since 1970"),
+            Self::Due => (
+                "deferred, waiting",
+                "when the intent is due, in milliseconds since 1970: a full minute; on a waiting topic, `weir-first-at`",
+            ),
+            Self::Origin => (
+                "deferred, waiting",
+                "topic, partition, offset and topic id of the intent's first record, separated by `/`",
+            ),
+            Self::FirstAt => (
+                "deferred, waiting",
+                "Kafka's time of the intent's first record (of a retry: its decision's), in milliseconds since 1970",
+            ),
             Self::Why => (
-                "deferred",
+                "deferred, waiting",
                 "`too_early`, `quiet_hours`, `cap`, `budget`, `pressure`, `capacity`, `retry` or `unavailable`",
             ),
-            Self::Count => ("deferred", "how often the intent has been deferred"),
+            Self::Count => {
+                ("deferred, waiting", "how often the intent has been deferred or sent to wait; of a retry, its number")
+            }
             Self::Reason => (
                 "dead_letters, undelivered",
                 "one of the reasons of a dead letter; `attempts`, `capacity`, `stopped` or `expired`",

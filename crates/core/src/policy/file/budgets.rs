@@ -40,8 +40,8 @@ options! {
             "true: tokens are granted one by one, so that the last of them are used, too. Default: false.";
         when_spent: or_default, action(), "The action for intents when the budget is spent. Default: suppress.";
         on_unavailable: or_default, word(UNAVAILABLE),
-            "The action while Redis is unavailable and the tokens that this instance holds are spent. wait (default): until Redis is\n\
-             available. suppress: suppressed as unavailable.";
+            "The action for intents without a token once Redis has been unavailable for redis.unavailable_after. wait (default): until\n\
+             Redis is available. suppress: suppressed as unavailable.";
     }
     |at| {
         if total.is_some() && when_spent == Action::Defer {

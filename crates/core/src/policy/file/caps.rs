@@ -36,7 +36,7 @@ options! {
     oneOf(window, per) "needs `window` (such as \"24h\") or `per` (\"day\", \"week\" or \"month\")" {
         name: required, text(), "Its name, unique in the segment; decisions name the cap that denied.";
         limit: required, whole(0..=u32::MAX).and(within_entries),
-            "The largest sum of costs in the window (an intent's cost is 1 by default). 0: never.";
+            "The largest sum of costs in the window (an intent's cost is 1 by default). 0: never. At most redis.max_entries.";
         window: optional, duration().and(sliding), r#"Sliding window: "24h". Not longer than redis.history."#;
         per: optional, word(PERIODS).and(calendar), "Calendar window in the user's time zone; weeks begin on Monday.";
         channel: optional, names(), "The cap applies only to intents of these channels, and only these count.";

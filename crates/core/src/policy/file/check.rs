@@ -118,8 +118,8 @@ options! {
         channel: optional, names(), "The channels.";
         category: optional, names(), "The categories.";
         action: required, word(UNAVAILABLE),
-            "wait: until the shard is available; intents of other shards continue. approve: approved without evaluating a cap, and\n\
-             recorded once the shard is available. suppress: suppressed as unavailable.";
+            "wait: until the shard is available; with kafka.deferred, intents of other shards continue. approve: approved without\n\
+             evaluating a cap, and recorded once the shard is available. suppress: suppressed as unavailable.";
     }
     |at| Some(OnUnavailable { filter: Filter { channels: channel, categories: category }, action: action? })
 }
