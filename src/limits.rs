@@ -15,16 +15,14 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use weir_core::{intent::class::ClassNames, policy::Policy};
-use weir_oracle::desk::ServiceDesk;
 
-use self::services::ServicesShown;
 pub use self::{
     budgets::{BudgetList, BudgetsShown, budget_in_words, budgets_of},
     kinds::{Degraded, LimitKind},
     ledger::{LedgerPool, Looked, LooksAtLedger},
     pressure::{PressureFound, PressureShown, PressureView},
     routes::{RouteView, RoutesShown},
-    services::ServiceShare,
+    services::{ServiceShare, ServicesShown},
     view::{LimitSpan, LimitView},
 };
 use crate::{http::Degradation, metrics::Metrics};
@@ -65,16 +63,11 @@ pub struct LimitsDesk {
     pub pressure: PressureShown,
     /// Routes, for their endpoint.
     pub routes: RoutesShown,
-    services: ServicesShown,
+    /// Services, for their endpoint.
+    pub services: ServicesShown,
 }
 
 impl LimitsDesk {
-    /// Of those of the policy, and of services.
-    #[must_use]
-    pub fn new(budgets: BudgetsShown, pressure: PressureShown, routes: RoutesShown, services: ServiceDesk) -> Self {
-        Self { budgets, pressure, routes, services: ServicesShown::new(services) }
-    }
-
     /// Finds out again and again what does not answer this process, until `stop`.
     pub fn keep_states_fresh(self: &Arc<Self>, stop: CancellationToken) {
         let desk = Arc::clone(self);
@@ -84,11 +77,6 @@ impl LimitsDesk {
                 tokio::time::sleep(STATES_EVERY).await;
             }
         }));
-    }
-
-    /// The services that this instance was asked for lately, with its share of each.
-    pub async fn shares(&self) -> Vec<ServiceShare> {
-        self.services.shares().await
     }
 
     /// All limits, in the order of the page.

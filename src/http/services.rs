@@ -33,7 +33,7 @@ use super::{
     Always,
 ))]
 pub(super) async fn list(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<ServiceList>, Problem> {
-    Ok(Json(ServiceList { services: api.sources.vitals.limits.shares().await }))
+    Ok(Json(ServiceList { services: api.sources.vitals.limits.services.shares().await }))
 }
 
 /// What the instances of a service have registered, and what is given of it

@@ -13,7 +13,7 @@ use super::{Degraded, FindingRows, LimitView, ShownLimits, row};
 use crate::http::Degradation;
 
 /// What is shown of services: their task knows how they stand.
-pub(super) struct ServicesShown {
+pub struct ServicesShown {
     desk: ServiceDesk,
     /// How they stood lately.
     seen: ArcSwap<Vec<AdmissionsView>>,
@@ -34,7 +34,8 @@ pub struct ServiceShare {
 }
 
 impl ServicesShown {
-    pub(super) fn new(desk: ServiceDesk) -> Self {
+    #[must_use]
+    pub fn new(desk: ServiceDesk) -> Self {
         Self { desk, seen: ArcSwap::default() }
     }
 
@@ -44,7 +45,7 @@ impl ServicesShown {
     }
 
     /// The services that this instance was asked for lately, with its share of each.
-    pub(super) async fn shares(&self) -> Vec<ServiceShare> {
+    pub async fn shares(&self) -> Vec<ServiceShare> {
         self.desk.states().await.into_iter().map(ServiceShare::from).collect()
     }
 }

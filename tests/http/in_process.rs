@@ -7,7 +7,7 @@ use weir::{
     config::HttpSettings,
     deferred::DeferredCount,
     http::{self, ActivityReports, Answering, DecisionMode, Degradation, Health, Queries, Sources},
-    limits::{BudgetsShown, LedgerPool, LimitsDesk, PressureShown, RoutesShown},
+    limits::{BudgetsShown, LedgerPool, LimitsDesk, PressureShown, RoutesShown, ServicesShown},
     metrics::Metrics,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
     vitals::{Nodes, Vitals},
@@ -89,7 +89,7 @@ fn limits(policy: &Arc<Policy>, status: PressureStatus, routes: Arc<Routes>) -> 
     let policy = Refreshed::new(Arc::clone(policy));
     let budgets = BudgetsShown::new(Arc::clone(&policy), budgets, ledger);
     let pressure = PressureShown { policy: Arc::clone(&policy), status };
-    LimitsDesk::new(budgets, pressure, RoutesShown { policy, routes }, services())
+    LimitsDesk { budgets, pressure, routes: RoutesShown { policy, routes }, services: ServicesShown::new(services()) }
 }
 
 /// Services whose task has ended, so that the page does not wait for it: nothing runs it here.

@@ -31,7 +31,7 @@ use weir_worker::{
 
 use crate::{
     cli::assemble::{START_PATIENCE, new_epoch},
-    limits::{BudgetsShown, LedgerPool, LimitsDesk, PressureShown, RoutesShown},
+    limits::{BudgetsShown, LedgerPool, LimitsDesk, PressureShown, RoutesShown, ServicesShown},
     metrics::Metrics,
     routes::KafkaRoutes,
 };
@@ -157,7 +157,8 @@ impl WorkerLimits {
         let shown = BudgetsShown::new(Arc::clone(policy), budgets.clone(), ledger);
         let pressure = PressureShown { policy: Arc::clone(policy), status: pressure };
         let routes = RoutesShown { policy: Arc::clone(policy), routes: Arc::clone(&kafka.routes) };
-        let desk = Arc::new(LimitsDesk::new(shown, pressure, routes, services.clone()));
+        let services_shown = ServicesShown::new(services.clone());
+        let desk = Arc::new(LimitsDesk { budgets: shown, pressure, routes, services: services_shown });
         desk.keep_states_fresh(stop.clone());
         Ok(Self { budgets, active, held, services, turns, desk, ends, ended })
     }

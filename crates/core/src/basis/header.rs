@@ -29,30 +29,30 @@ words! {
     }
 }
 
+/// The topics of deferred and of waiting intents.
+const QUEUED: &str = "deferred, waiting";
+
 impl HeaderName {
     /// The topic whose records carry it, and what its value says: a row of the table in the docs.
     pub const fn meaning(self) -> (&'static str, &'static str) {
         match self {
             Self::Decision => ("approved", "the decision, as compact JSON: the table below"),
             Self::Due => (
-                "deferred, waiting",
+                QUEUED,
                 "when the intent is due, in milliseconds since 1970: a full minute; on a waiting topic, `weir-first-at`",
             ),
-            Self::Origin => (
-                "deferred, waiting",
-                "topic, partition, offset and topic id of the intent's first record, separated by `/`",
-            ),
+            Self::Origin => {
+                (QUEUED, "topic, partition, offset and topic id of the intent's first record, separated by `/`")
+            }
             Self::FirstAt => (
-                "deferred, waiting",
+                QUEUED,
                 "Kafka's time of the intent's first record (of a retry: its decision's), in milliseconds since 1970",
             ),
             Self::Why => (
-                "deferred, waiting",
+                QUEUED,
                 "`too_early`, `quiet_hours`, `cap`, `budget`, `pressure`, `capacity`, `retry` or `unavailable`",
             ),
-            Self::Count => {
-                ("deferred, waiting", "how often the intent has been deferred or sent to wait; of a retry, its number")
-            }
+            Self::Count => (QUEUED, "how often the intent has been deferred or sent to wait; of a retry, its number"),
             Self::Reason => (
                 "dead_letters, undelivered",
                 "one of the reasons of a dead letter; `attempts`, `capacity`, `stopped` or `expired`",
