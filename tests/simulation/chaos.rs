@@ -159,7 +159,12 @@ fn on_process(world: &Rc<World>, fault: ProcessFault) {
     let Some(process) = living(world) else { return };
     match fault {
         ProcessFault::Kill => process.kill_in(1 + env.below(60)),
-        ProcessFault::Stop => world.stops.borrow()[process.instance].cancel(),
+        ProcessFault::Stop => {
+            // Of twins, the one that began last is told.
+            let processes = world.processes.borrow();
+            let last = processes.iter().rfind(|other| other.instance == process.instance);
+            last.unwrap_or(&process).stop.cancel();
+        }
         ProcessFault::Clock => {
             let most = [50, 5_000, 400_000, 3_600_000][env.index(4)];
             let off = i64::try_from(env.below(2 * most + 1)).unwrap() - i64::try_from(most).unwrap();

@@ -32,7 +32,9 @@ pub async fn play_out(world: &Rc<World>) -> Duration {
             continue;
         }
         env.sleep(SETTLED.min(wait - lead)).await;
-        let Some(wait) = next_due(world).filter(|wait| *wait > lead) else { continue };
+        // What it has left to end would be over at once.
+        let one_ends = world.processes.borrow().iter().any(|process| process.is_ending());
+        let Some(wait) = next_due(world).filter(|wait| *wait > lead && !one_ends) else { continue };
         if world.jumps.borrow().len() >= MOST_JUMPS {
             world.broken.borrow_mut().push(format!("P: intents come back for ever: {:?}", deferred(world)));
             return slowest;

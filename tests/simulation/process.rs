@@ -23,6 +23,8 @@ pub struct Process {
     /// Of the intents and of the refunds.
     brokers: [Shared; 2],
     pub began_at: Duration,
+    /// Its shutdown signal, which each of its lanes gives when it ends, too.
+    pub stop: CancellationToken,
     /// When it died; `None`: it lives.
     pub died_at: Cell<Option<Duration>>,
     pub frozen: Cell<bool>,
@@ -49,6 +51,7 @@ impl Process {
             env: env.clone(),
             brokers,
             began_at: env.passed(),
+            stop: CancellationToken::new(),
             died_at: Cell::default(),
             frozen: Cell::new(false),
             awaits: Cell::new(0),
@@ -65,6 +68,11 @@ impl Process {
 
     pub fn is_dead(&self) -> bool {
         self.died_at.get().is_some()
+    }
+
+    /// Whether it has been told to stop, and has not ended yet.
+    pub fn is_ending(&self) -> bool {
+        self.stop.is_cancelled() && !self.is_dead()
     }
 
     /// Whether it was there at some moment from one to another.

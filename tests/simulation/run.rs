@@ -75,8 +75,6 @@ pub struct World {
     pub troubles: RefCell<Vec<(Duration, Duration)>>,
     /// When time jumped to when deferred intents are due.
     pub jumps: RefCell<Vec<Duration>>,
-    /// The processes' shutdown signals, by instance.
-    pub stops: RefCell<Vec<CancellationToken>>,
     next_process: Cell<u64>,
     next_lane: Cell<u64>,
     pub lanes: usize,
@@ -161,7 +159,6 @@ async fn play(env: Env, made: Made) -> Outcome {
         down_until: Cell::default(),
         troubles: RefCell::default(),
         jumps: RefCell::default(),
-        stops: RefCell::new((0..instances).map(|_| CancellationToken::new()).collect()),
         next_process: Cell::new(0),
         lanes: 1 + env.index(2),
         clocks: (0..instances).map(|_| Arc::default()).collect(),
@@ -278,8 +275,7 @@ impl World {
 
     /// One process, from its start to its end.
     async fn live(self: Rc<Self>, process: Rc<Process>) {
-        let stop = CancellationToken::new();
-        self.stops.borrow_mut()[process.instance] = stop.clone();
+        let stop = process.stop.clone();
         let clocks = NodeClocks::new(&self.keyspace.options, &self.keyspace.stats);
         spawn_local(process.run(compare(process.clock.clone(), clocks, self.env.clone())));
         let log = self.keyspace.activity_log(&self.env, process.number, process.instance);
