@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    limit::share::{HoldsPart, KeyOf, Silence, Turns, no_answer_within},
+    limit::share::{HoldsPart, KeyOf, Silence, Turns, is_overtaken, no_answer_within},
     ports::{Clock, Share, StoreError},
 };
 
@@ -104,6 +104,10 @@ where
                 again
             }
             Err(error) => {
+                // However often it is made again, it comes to nothing: a wait for it would only hold up the group.
+                if is_overtaken(&error) {
+                    self.asked.taken(known);
+                }
                 let why = error.to_string();
                 if self.silence.is_none() {
                     tracing::warn!(name = self.part.name(), "{}: {why}", H::SAYS[0]);

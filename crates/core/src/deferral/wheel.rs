@@ -9,7 +9,7 @@
 //! longer, so records that are due later are always behind records that are due earlier. So a reader that meets a record that is
 //! not due may wait for it, and nothing is scanned twice.
 
-use crate::basis::{shard::UserHash, time::Time, words};
+use crate::basis::{clocks::MAX_SKEW_MS, shard::UserHash, time::Time, words};
 
 const MINUTE_MS: i64 = 60 * 1000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
@@ -23,6 +23,8 @@ pub const LONGEST_MS: i64 = (HOURS - 2) * HOUR_MS;
 /// deferred intents are lost.
 pub const KEPT_BEYOND_MS: i64 = 24 * HOUR_MS;
 
+/// How far the clocks of two instances may be apart, in milliseconds.
+const APART_MS: i64 = 2 * MAX_SKEW_MS;
 const HOURS: i64 = 96;
 const MINUTES: i64 = 120;
 
@@ -121,15 +123,15 @@ impl Wheel {
         self.bucket(ring, due, user.shard(self.shares))
     }
 
-    /// Where a record goes on from this partition of the hours: into the minute that it is due in, or into the running one where
-    /// it is overdue.
+    /// Where a record goes on from this partition of the hours: into the minute that it is due in, or, where that is long past, into
+    /// one that is past by every clock. What is in the running minute may not be due by another clock, and would hold it up.
     pub fn move_on(self, partition: i32, due: Time, now: Time) -> Bucket {
         let share = u16::try_from(partition.rem_euclid(i32::from(self.shares.max(1)))).unwrap_or(0);
-        self.bucket(Ring::Minutes, due.max(Ring::Minutes.slot(now)), share)
+        self.bucket(Ring::Minutes, due.max(Ring::Minutes.slot(now.plus(-APART_MS))), share)
     }
 
-    /// When the bucket of a record begins that is in this partition: what is older is emptied first. A record that was overdue
-    /// when it was moved on is in the bucket of that time.
+    /// When the bucket of a record begins that is in this partition: what is older is emptied first. A record that was long
+    /// overdue when it was moved on is in the bucket of about that time.
     pub fn slot_of(self, bucket: Bucket, due: Time, now: Time) -> Time {
         let Bucket { ring, partition } = bucket;
         let shares = i64::from(self.shares.max(1));
@@ -143,7 +145,7 @@ impl Wheel {
     /// overdue may be in any, and so may one that is nearly, by the clock of whoever moved it on.
     pub fn is_misplaced(self, bucket: Bucket, due: Time, now: Time) -> bool {
         let Bucket { ring, partition } = bucket;
-        due > now.plus(2 * OPENS_BEFORE_MS) && ring.bucket(due) != i64::from(partition) / i64::from(self.shares.max(1))
+        due > now.plus(APART_MS) && ring.bucket(due) != i64::from(partition) / i64::from(self.shares.max(1))
     }
 
     fn bucket(self, ring: Ring, slot: Time, share: u16) -> Bucket {
@@ -186,8 +188,9 @@ mod tests {
         assert_eq!(wheel.place(user, due, time("2026-11-20T18:00:00Z")), minutes);
         assert_eq!(Ring::Hours.opens(due), time("2026-11-20T17:55:00Z"));
         assert_eq!(wheel.move_on(42, due, time("2026-11-20T17:55:00Z")), minutes);
-        let overdue = Bucket { ring: Ring::Minutes, partition: 45 };
-        assert_eq!(wheel.move_on(42, due, time("2026-11-23T18:45:12Z")), overdue, "the running minute");
+        assert_eq!(wheel.move_on(42, due, time("2026-11-20T18:34:00Z")), minutes, "overdue by a clock that is ahead");
+        let overdue = Bucket { ring: Ring::Minutes, partition: 35 };
+        assert_eq!(wheel.move_on(42, due, time("2026-11-23T18:45:12Z")), overdue, "past by every clock");
     }
 
     #[test]
@@ -227,6 +230,19 @@ mod tests {
                 let now = if place.ring == Ring::Minutes { Ring::Hours.opens(due).max(at) } else { at };
                 prop_assert_eq!(place.ring.slot_of(place.partition, shares, now), place.ring.slot(due));
             }
+        }
+
+        /// What is moved on is in its own minute, or in one whose records are due, by the clock of whoever releases it.
+        #[test]
+        fn what_is_moved_on_waits_for_nothing_that_is_due_later(
+            at in 1_000_000_000_000_i64..4_000_000_000_000, late in -(65 * MINUTE_MS)..(4 * LONGEST_MS),
+            moves in -MAX_SKEW_MS..=MAX_SKEW_MS, releases in -MAX_SKEW_MS..=MAX_SKEW_MS, shares in 1_u16..64,
+        ) {
+            let now = Time::from_millis(at).unwrap();
+            let due = rounded(now.plus(-late));
+            let Bucket { partition, .. } = Wheel { shares }.move_on(0, due, now.plus(moves));
+            let slot = Ring::Minutes.slot_of(partition, shares, now);
+            prop_assert!(slot == due || (due..=now.plus(releases)).contains(&slot), "{slot:?} for {due:?} at {now:?}");
         }
 
         /// Rounds do not mix: where a record is behind another one in a partition, it is not due before that one's bucket, also

@@ -29,7 +29,7 @@ impl AwaitedTurn {
         Self { turn: turns.ask(), until: passed + TURN_WITHIN }
     }
 
-    /// Done once it is taken, or waited for too long. Safe to drop half way, and to call again.
+    /// Done once it is taken or cannot be, or is waited for too long. Safe to drop half way, and to call again.
     pub(crate) async fn over(&self, clock: &impl Clock) {
         let left = self.until.saturating_sub(clock.passed());
         tokio::select! {

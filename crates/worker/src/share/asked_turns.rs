@@ -45,7 +45,7 @@ impl AskedTurns {
         until(&self.0.asked_changed, || self.count() > count).await;
     }
 
-    /// So many have been taken: all that was to be told and read until then is.
+    /// So many have been taken: all that was to be told and read until then is, unless another process has overtaken this one.
     pub(crate) fn taken(&self, count: u64) {
         self.0.taken.fetch_max(count, Ordering::AcqRel);
         self.0.taken_changed.notify_waiters();
@@ -62,7 +62,7 @@ impl AskedTurns {
 }
 
 impl AskedTurn {
-    /// Done once it is taken, or no more turns are. Safe to drop half way, and to call again.
+    /// Done once it is taken, or cannot be. Safe to drop half way, and to call again.
     pub(crate) async fn taken(&self) {
         let Self { number, turns } = self;
         until(&turns.0.taken_changed, || turns.count_taken() >= *number).await;

@@ -148,19 +148,19 @@ fn a_younger_bucket_that_fills_while_an_older_one_is_read_waits_for_its_end() {
 }
 
 #[test]
-fn what_was_overdue_when_it_was_moved_on_is_read_in_the_bucket_of_that_minute() {
+fn what_was_overdue_when_it_was_moved_on_is_as_old_as_its_bucket() {
     let mut ripe = begun(Ring::Minutes, 2);
     // Two shares of 18:45, with records that were due at several times.
     let read = batch(&[(90, 0, "09:10"), (91, 0, "03:01"), (90, 1, "04:00")]);
-    assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok(Vec::new()));
+    assert_eq!(ripe.put_back(&read, time("18:55"), NO), Ok(Vec::new()));
 }
 
 #[test]
 fn a_bucket_with_records_of_several_times_is_read_on() {
     let mut ripe = begun(Ring::Minutes, 1);
-    // Moved on at 18:45, which is minute 45 of two hours, and due when minute 45 was last: 16:45.
+    // Moved on at 18:55, when minute 45 of two hours was past by every clock, and due when minute 45 was last: 16:45.
     let read = batch(&[(45, 0, "09:10"), (45, 1, "16:45"), (45, 2, "09:10")]);
-    assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok(Vec::new()));
+    assert_eq!(ripe.put_back(&read, time("18:55"), NO), Ok(Vec::new()));
     // It stays as old as its first record, whatever is read next.
     let mut ripe = begun(Ring::Minutes, 1);
     let (older, between) = (batch(&[(45, 0, "16:45")]), batch(&[(0, 0, "18:00")]));
@@ -186,7 +186,7 @@ fn a_record_that_is_not_of_its_bucket_is_found_and_one_that_was_moved_on_late_is
     // Written when a bucket had one partition: 42 is half of bucket 21 now.
     assert_eq!(ripe.put_back(&batch(&[(42, 0, "18:00")]), time("09:00"), NO), Err(42));
     let mut ripe = begun(Ring::Minutes, 1);
-    // Moved on by a clock that is four minutes ahead.
+    // Moved on by a clock that is fourteen minutes ahead.
     assert_eq!(ripe.put_back(&batch(&[(34, 0, "18:31")]), time("18:30"), NO), Ok([(34, 0)].to_vec()));
 }
 

@@ -84,6 +84,20 @@ async fn a_turn_that_began_before_it_was_asked_for_does_not_count() {
 }
 
 #[tokio::test]
+async fn nobody_waits_for_a_turn_of_an_instance_that_is_overtaken() {
+    let mut world = World::loaded(1_000).await;
+    let asked = world.status.turns();
+    let (stop, running) = world.run();
+    until("the first turn", || world.clock.is_waited_for()).await;
+    world.log.next(Does::IsAhead);
+    let turn = asked.ask();
+    until("the answer", || world.status.unsynced().is_some()).await;
+    assert!(is_taken(&turn).await, "no later one under its number is taken either");
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test]
 async fn the_end_does_not_wait_for_a_log_that_hangs() {
     let mut world = World::loaded(1_000).await;
     world.log.next(Does::Hangs);
