@@ -142,7 +142,8 @@ impl Judge<'_> {
         }
     }
 
-    /// No more is undelivered than some process knew to be room for, a moment before; and as many as nodes forgot that others held.
+    /// No more is undelivered than some process knew to be room for, a moment before; and as many as nodes forgot that others held, and one
+    /// for each process that had no answer, and knew of room, but not for one of each member: it takes one all the same.
     fn within_the_room(&mut self, book: &Book, approved: &[Approved<'_>], lost: &[(Duration, u64)]) {
         for (place, one) in approved.iter().enumerate() {
             if one.stray || one.unclear {
@@ -153,14 +154,16 @@ impl Judge<'_> {
             let since = one.visible.saturating_sub(LATEST);
             let turns = &book.turns[..book.turns.partition_point(|turn| turn.at <= one.visible)];
             let turns = turns.iter().rev().take_while(|turn| turn.at >= since);
+            let takes_one = |turn: &&Turn| turn.granted.is_none() && (1..turn.members).contains(&room_left(turn));
+            let alone: BTreeSet<u64> = turns.clone().filter(takes_one).map(|turn| turn.process).collect();
             let room = turns.map(|turn| turn.lag.saturating_add(turn.room)).max().unwrap_or(0);
             let lately = approved[..=place].iter().rev().take_while(|other| other.visible >= since);
             let strays = lately.filter(|other| other.stray || other.unclear).count() as u64;
             let lost = lost.iter().filter(|(at, _)| (since..=one.visible).contains(at)).map(|(_, permits)| permits);
-            let beside = strays + lost.sum::<u64>();
+            let beside = strays + lost.sum::<u64>() + alone.len() as u64;
             if undelivered > room.saturating_add(beside) {
                 self.broken.push(format!(
-                    "room: {undelivered} were undelivered at {:?}, with room for {room} and {beside} strays and lost ones",
+                    "room: {undelivered} were undelivered at {:?}, with room for {room} and {beside} beside",
                     one.visible
                 ));
                 return;
@@ -206,5 +209,9 @@ impl Judge<'_> {
 
 /// What a process has without an answer, at the most.
 fn by_itself(turn: &Turn) -> u64 {
-    (turn.room.saturating_sub(turn.recent) / turn.members.max(1)).max(1)
+    (room_left(turn) / turn.members.max(1)).max(1)
+}
+
+fn room_left(turn: &Turn) -> u64 {
+    turn.room.saturating_sub(turn.recent)
 }

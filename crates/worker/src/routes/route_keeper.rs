@@ -52,6 +52,8 @@ pub struct HeldPermits {
     /// route's rate: what is left of them is not returned to that, and what the store grants next, with a turn that is made again too, is
     /// for them first. So a lost reply neither burns permits nor doubles them.
     given_alone: u64,
+    /// How many of them before the turn began that was made last: they are spent, or held by that.
+    given_before: u64,
     learnt: Learnt,
     sampled_at: Option<Duration>,
     /// The last answer of the store.
@@ -87,6 +89,7 @@ impl HeldPermits {
             last_learnt,
             made_at: Duration::ZERO,
             given_alone: 0,
+            given_before: 0,
             sampled_at: None,
             grant: PermitGrant { members: 1, slow: 1_000, ..PermitGrant::default() },
             is_answered: false,
@@ -212,15 +215,16 @@ impl HeldPermits {
         used.saturating_mul(2).max(most / (IDLE_PART * self.grant.members.max(1))).max(1)
     }
 
-    /// What this instance takes while the store does not answer: its part of the room, halved again and again, and one permit per
-    /// turn at the least.
+    /// What this instance takes while the store does not answer: what is left of its part of the room, however often the turn is made, and
+    /// its part of what the ceiling gives from one turn to the next. Both are halved again and again, and are one permit at the least.
     fn part_alone(&self, turn: &PermitTurn, silent_for: Duration) -> u64 {
-        let halvings = silent_for.as_millis() / HALVED_EVERY.as_millis();
-        let per_turn = self.ceiling().map(|ceiling| ceiling * TURN_EVERY.as_millis() as u64 / 1_000);
-        let room = turn.room.map(|room| room.saturating_sub(turn.recent).saturating_sub(self.given_alone));
-        let most = [room, per_turn].into_iter().flatten().min().unwrap_or(0) / self.grant.members.max(1);
-        let part = u32::try_from(halvings).ok().and_then(|halvings| most.checked_shr(halvings)).unwrap_or(0);
-        part.max(u64::from(room != Some(0)))
+        let halvings = u32::try_from(silent_for.as_millis() / HALVED_EVERY.as_millis()).unwrap_or(u32::MAX);
+        let members = self.grant.members.max(1);
+        let part = |all: u64| (all / members).checked_shr(halvings).unwrap_or(0).max(all.min(1));
+        let per_turn = self.ceiling().map(|ceiling| part((ceiling * TURN_EVERY.as_millis() as u64 / 1_000).max(1)));
+        let had = self.given_alone.saturating_sub(self.given_before);
+        let room = turn.room.map(|room| part(room.saturating_sub(turn.recent)).saturating_sub(had));
+        [room, per_turn].into_iter().flatten().min().unwrap_or(1)
     }
 
     fn reserved_of(&self, granted: u64, pace: &Pace) -> u64 {
@@ -265,6 +269,7 @@ impl HoldsPart for HeldPermits {
         // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
         // not be settled.
         self.given_alone = self.given_alone.min(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
+        self.given_before = self.given_alone;
         let (took, untold) = (self.state.take_times(), self.untold_times);
         self.learnt.note_times(took);
         self.untold_times = (took.0.saturating_add(untold.0), took.1.saturating_add(untold.1));

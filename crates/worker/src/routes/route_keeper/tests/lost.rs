@@ -119,6 +119,38 @@ async fn a_turn_that_was_made_again_gives_no_more_than_the_newest_lag_leaves_and
 }
 
 #[tokio::test]
+async fn however_often_a_turn_is_made_an_instance_takes_no_more_than_its_part_of_the_room() {
+    let (scene, mut rooms, mut taken) = (Scene::new(email("rate = 300\nahead = \"5s\"")), Vec::new(), 0);
+    let mut keeper = scene.by(|_, turn| {
+        rooms.push(turn.room);
+        if rooms.len() == 1 { Ok(PermitGrant { members: 2, ..NOTHING }) } else { Err(is_silent()) }
+    });
+    for _ in 0..6 {
+        keeper.round().await;
+        let all = scene.take(u64::MAX);
+        taken += all.units();
+        all.spend();
+        scene.clock.advance(TURN_EVERY);
+    }
+    drop(keeper);
+    assert_eq!((rooms[1], taken), (Some(150), 75), "of two instances it has one half");
+}
+
+#[tokio::test]
+async fn what_an_instance_took_alone_before_a_turn_counts_by_the_lag_and_not_once_more() {
+    let scene = Scene::new(email("rate = 300"));
+    let mut keeper = scene.by(|_, _| Err(is_silent()));
+    keeper.round().await;
+    scene.take(u64::MAX).spend();
+    scene.clock.advance(LEASE);
+    // It takes 30 per second, and 880 stand of what it takes in 30 s.
+    let (at, spent, lag) = (scene.clock.passed(), scene.state.spent(), Ok(Some(Lag::new(880, 0))));
+    scene.look.store(Some(Arc::new(OffsetsSeen { at, spent, lag, ..OffsetsSeen::clone(&look(0)) })));
+    keeper.round().await;
+    assert_eq!((spent, scene.permits()), (30, (20, 20)));
+}
+
+#[tokio::test]
 async fn a_rate_that_was_measured_while_a_turn_had_no_answer_is_told_by_the_next_one() {
     const LOST: u64 = 60;
     let (scene, mut told) = (Scene::new(email("")), Vec::new());
