@@ -228,7 +228,7 @@ impl Cluster {
                     let script_args = &args[3 + keys.len()..];
                     effects.now_ms += if has_jumped && script.is("take") { WRONG_BY_MS } else { 0 };
                     let reply = script::run(script, keys, script_args, &mut data, &mut effects);
-                    self.till.ran(script, (keys, script_args), &reply, &data);
+                    self.till.ran(script, (keys, script_args), (&reply, effects.changes.as_slice()), &data);
                     (reply, Writer::of_script(script))
                 }
             }
