@@ -5,9 +5,10 @@
 -- knows of more. Places that members hold are taken from it. The caller gets up to its fair part by what members want (share/fair.lua), and
 -- never more than is free. So users who are active and places that are held are together never more than the maximum, whatever the order of
 -- turns. Who was no member before gets no more places: after a loss of the members, all have to take a turn before it is known what they
--- hold. A turn of a member that is repeated appends nothing again, and gets the places that it had; it reads from its cursor again. One
--- that comes behind a later one has no effect. Where the member has left, or ended, either is a new turn. It equals `Book`
--- (crates/core/src/limit/pressure/activity_log/book.rs).
+-- hold. What a member held that has ended without leaving counts on for a while, from when a turn of another finds so: whom Redis has not
+-- answered may have brought users in, and tells of them with its next turn. A turn of a member that is repeated appends nothing again, and
+-- gets the places that it had; it reads from its cursor again. One that comes behind a later one has no effect. Where the member has left,
+-- or ended, either is a new turn. It equals `Book` (crates/core/src/limit/pressure/activity_log/book.rs).
 --
 -- Nothing here has an epoch: a lost log is not a lost history. Instances know who is active, and fill it again.
 --
@@ -17,6 +18,7 @@
 --       [2]     the members, a hash: `i:<instance>` -> a member (share/members.lua): the places that it holds, how many users asked it for
 --               one; behind these the room of its last turn, without the new users of the entries read then, -1: it has set none; and n as
 --               it was then. One that leaves is deleted.
+--               `e:<instance>` -> the same of one that has ended without leaving, while what it held counts on
 --               `n` -> how many new users all entries had together that were ever appended
 -- ARGV  [1]     the instance
 --       [2]     the run of its process that the turn is of, decimal, above 0
@@ -41,6 +43,8 @@
 
 -- Entries stay a little longer than the window: clocks differ, and users may be appended late.
 local SLACK_MS = 120000
+-- For how long what a member held counts on that has ended without leaving.
+local COUNTS_ON_MS = 10000
 -- What a call reads at most, in bytes, where each entry counts as this many more; and how many entries it reads at once.
 local MOST_BYTES, ENTRY_OVERHEAD, ENTRIES_AT_ONCE = 1048576, 100, 16
 
@@ -54,7 +58,8 @@ local window_ms, member_for_ms = tonumber(ARGV[5]), tonumber(ARGV[6])
 local held, wanted, room = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local now = server_clock()
 
-local members = read_members(redis.call('HGETALL', members_key), 'i:', own, now)
+local hash = redis.call('HGETALL', members_key)
+local members, ended = read_members(hash, 'i:', own, now), read_members(hash, 'e:', own, now)
 local order = turn_order(members.own, run, turn)
 if order and order ~= 'same' then
   return {}
@@ -112,10 +117,20 @@ if new_users > 0 then
   redis.call('HSET', members_key, 'n', whole(appended))
   redis.call('PEXPIRE', members_key, keep_ms)
 end
+redis.call('HDEL', members_key, 'e:' .. own, unpack(ended.gone))
 for _, field in ipairs(members.gone) do
+  local member = field ~= own_field and read_member(redis.call('HGET', members_key, field), 0)
+  if member then
+    member.ends = now + COUNTS_ON_MS
+    write_member(members_key, 'e' .. sub(field, 2), member)
+    ended.others[#ended.others + 1] = member
+  end
   redis.call('HDEL', members_key, field)
 end
 local others_held, least, part = 0, math.huge, 0
+for _, member in ipairs(ended.others) do
+  others_held = others_held + member.held
+end
 for _, member in ipairs(members.others) do
   local its_room, appended_then = unpack(member.more)
   others_held = others_held + member.held

@@ -229,6 +229,7 @@ impl Cluster {
                     effects.now_ms += if has_jumped && script.is("take") { WRONG_BY_MS } else { 0 };
                     let reply = script::run(script, keys, script_args, &mut data, &mut effects);
                     self.till.ran(script, (keys, script_args), (&reply, effects.changes.as_slice()), &data);
+                    lock(&self.limits_lost.heard).ran(script, keys, &data);
                     (reply, Writer::of_script(script))
                 }
             }

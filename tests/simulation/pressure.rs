@@ -23,6 +23,8 @@ pub struct Told {
 #[derive(Debug, Default)]
 pub struct Heard {
     pub told: BTreeMap<(ActivityHash, Minute), Told>,
+    /// Who ever was in the log. A process that ended has not heard that it told them, and whoever reads of them does not tell them again.
+    logged: BTreeSet<(ActivityHash, Minute)>,
     /// Users of approvals that were replayed: they took no place. From when until when it was asked for.
     pub replayed: Vec<(ActivityHash, Duration, Duration)>,
     /// Users and minutes that failovers and wipes have lost, and places of instances that were forgotten.
@@ -42,15 +44,22 @@ fn users(item: Option<&Item>) -> BTreeSet<(ActivityHash, Minute)> {
     entries.values().flat_map(of).collect()
 }
 
-/// The places that members hold (`lua/share/members.lua`); none for another key.
+/// The places that members hold, or held that have ended (`lua/share/members.lua`, `lua/sync.lua`); none for another key.
 fn places(item: Option<&Item>) -> BTreeMap<&[u8], u64> {
     let Some(Item::Hash(hash)) = item else { return BTreeMap::new() };
-    let members = hash.iter().filter(|(field, _)| field.starts_with(b"i:weir-"));
+    let members = hash.iter().filter(|(field, _)| field.get(1..).is_some_and(|of| of.starts_with(b":weir-")));
     let held = |entry: &Vec<u8>| str::from_utf8(entry).unwrap().split(':').nth(3).unwrap().parse().unwrap();
     members.map(|(instance, entry)| (instance.as_slice(), held(entry))).collect()
 }
 
 impl Heard {
+    /// A node has run a script.
+    pub fn ran(&mut self, script: &Script, keys: &[Vec<u8>], data: &Data) {
+        if script.is("sync") {
+            self.logged.extend(users(data.get(&keys[0])));
+        }
+    }
+
     /// A replica with `kept` takes over from a primary with `had`, or nothing is kept.
     pub fn fails_over(&mut self, had: Option<&Item>, kept: Option<&Item>) {
         let kept_users = users(kept);
@@ -260,7 +269,7 @@ impl Judge<'_> {
             let at = at.div_euclid(60_000);
             // A replay keeps the time of its first decision.
             let now = minute(out.submit.at);
-            let known = [at - 1, at, at + 1, now].iter().any(|shown| heard.told.contains_key(&(user, Minute(*shown))));
+            let known = [at - 1, at, at + 1, now].iter().any(|shown| heard.logged.contains(&(user, Minute(*shown))));
             let told_by = self.told_by(out.submit.at);
             if self.is_unsure(out.submit.process, (out.submit.at, told_by)) {
                 continue;

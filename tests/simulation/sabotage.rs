@@ -151,6 +151,7 @@ const EDITS: &[(Sabotage, &str, &str, &str)] = &[
         "touch, _, max_entries = unpack(terms, 1, 6); max_entries = 1000000",
     ),
     (Sabotage::PlacesGrantedTwice, "sync", GROWS, "total"),
+    (Sabotage::PlaceOutlived, "sync", "ipairs(ended.others)", "ipairs({})"),
     (Sabotage::TurnForgotten, "take", "turn_order(holders.own, run, turn)", "nil"),
     (Sabotage::NodeClockTrusted, "take", "if max(ahead, -ahead) > MAX_SKEW_MS then", "if false then"),
     (Sabotage::SharesGrantedTwice, "share", GROWS, "total"),

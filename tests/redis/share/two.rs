@@ -114,9 +114,9 @@ async fn run<S: Shared>() {
     }
     two.settle().await;
 
-    // One that is silent for longer than its lease leaves its part to the other one.
+    // One that is silent for longer than its lease leaves its part to the other one: at the log of activity once it counts no more.
     two.held[0] = 0;
-    for _ in 0..8 {
+    for _ in 0..12 {
         two.pass(2);
         two.turn(1).await;
     }

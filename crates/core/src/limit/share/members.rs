@@ -26,8 +26,9 @@ impl<M> Default for MemberRecords<M> {
 }
 
 impl<M> MemberRecords<M> {
-    pub fn drop_ended(&mut self, now: i64) {
-        self.0.retain(|_, member| member.ends > now);
+    /// Drops those that have ended; gives them.
+    pub fn drop_ended(&mut self, now: i64) -> Vec<(Box<str>, Member<M>)> {
+        self.0.extract_if(.., |_, member| member.ends <= now).collect()
     }
 
     /// One that has not ended.

@@ -15,6 +15,9 @@ use crate::{
 pub const USERS_AN_ENTRY: usize = 4_096;
 /// Entries stay a little longer than the window: clocks differ, and users may be told late.
 const SLACK_MS: i64 = 120_000;
+/// For how long what a member held counts on that has ended without leaving, from when a turn of another finds so: whom Redis has not
+/// answered may have brought users in, and tells of them with its next turn.
+const COUNTS_ON_MS: i64 = 10_000;
 /// What a turn reads at most, in bytes, where each entry counts as [`ENTRY_BYTES`] more.
 const MOST_BYTES: usize = 1024 * 1024;
 const ENTRY_BYTES: usize = 100;
@@ -32,6 +35,8 @@ pub struct Book {
     /// When the log is forgotten, in milliseconds since 1970.
     log_ends: i64,
     members: MemberRecords<RoomTold>,
+    /// Those that have ended without leaving, while what they held counts on.
+    ended: MemberRecords<RoomTold>,
     /// How many new users all entries had together that were ever appended.
     appended: u64,
     /// When the members and that number are.
@@ -69,7 +74,7 @@ impl Reference<SharedPlaces> for Book {
             (self.log, self.last) = (BTreeMap::new(), EntryId::default());
         }
         if now >= self.members_end {
-            (self.members, self.appended) = (MemberRecords::default(), 0);
+            (self.members, self.ended, self.appended) = Default::default();
         }
         let order = self.members.order(instance, number, now);
         if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
@@ -138,7 +143,11 @@ impl Book {
     fn share(&mut self, reply: &mut SyncReply, (instance, number): (&str, TurnNumber), request: &SyncRequest) {
         let now = reply.now.millis();
         let SyncRequest { wanted, mut held, .. } = *request;
-        self.members.drop_ended(now);
+        self.ended.drop_ended(now);
+        for (name, member) in self.members.drop_ended(now) {
+            self.ended.renew(&name, Member { ends: now + COUNTS_ON_MS, ..member });
+        }
+        self.ended.remove(instance);
         let before = self.members.get(instance, now).copied();
         if request.member_for_ms == 0 {
             self.members.remove(instance);
@@ -159,7 +168,8 @@ impl Book {
                     Some((*room)?.saturating_sub(self.appended.saturating_sub(*appended)))
                 });
                 let left = rooms.fold(room, u64::min);
-                let others_hold: u64 = others().map(|member| member.held).sum();
+                let ended = self.ended.all().map(|(_, member)| member);
+                let others_hold: u64 = others().chain(ended).map(|member| member.held).sum();
                 held = held.max(grow(left, others_hold, held, part_of(left)));
             }
             (Some(_) | None, _) => {}

@@ -231,6 +231,25 @@ fn whoever_tells_of_no_room_bounds_nobody_and_whoever_leaves_is_no_member() {
 }
 
 #[test]
+fn what_one_held_that_has_ended_counts_until_it_tells_whom_it_brought_in_or_for_10_s() {
+    for returns in [true, false] {
+        let (mut book, cursor) = (Book::default(), Some("1-0".into()));
+        let mut turn = |instance: &str, active: &[ActiveIn], room, millis| {
+            let asked = SyncRequest { room: Some(room), wanted: 100, ..request(&cursor, active) };
+            take_turn(&mut book, instance, &asked, at(millis)).held
+        };
+        assert_eq!([0, 0].map(|millis| turn("a", &[], 100, millis)), [0, 100]);
+        // Nobody has an answer for a minute.
+        assert_eq!([60_000, 60_001, 69_999].map(|millis| turn("b", &[], 100, millis)), [0; 3]);
+        if returns {
+            assert_eq!(turn("a", &[told(1, 60, 0..60)], 40, 69_999), 0, "it was no member");
+        }
+        let others_have = if returns { 20 } else { 100 };
+        assert_eq!(turn("b", &[], 100, 70_000), others_have, "returns: {returns}");
+    }
+}
+
+#[test]
 fn a_turn_that_is_repeated_gets_the_same_places_and_tells_nobody_again() {
     let (mut book, cursor) = (Book::default(), Some("1-0".into()));
     for instance in ["a", "b"] {
