@@ -12,7 +12,7 @@ use weir_core::{
             lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Settling, Ticket},
             ledger::{BudgetTokens, TakeAnswer},
         },
-        share::{Clients, is_overtaken},
+        share::{Clients, TurnNumber, is_overtaken},
     },
     ports::{Clock, Share, StoreError},
 };
@@ -79,7 +79,7 @@ where
                         // What came back before the claim was made is taken first: it may have come after the look above.
                         self.settle_all();
                         // Whoever claims decides: the clock is right.
-                        self.leases.begin_run(|| run_of(&self.clock));
+                        self.leases.begin_run(|| before_first(&self.clock));
                         let funded = match self.leases.claim(ticket, &claim, self.clock.passed()) {
                             Claimed::Pending => {
                                 self.pending.insert(ticket, wake);
@@ -198,6 +198,12 @@ where
             self.leases.settle(settling, self.clock.passed());
         }
     }
+}
+
+/// What the first turn of a run follows: a number by chance, because two processes with one name may begin in the same moment. Each would take
+/// the other's grant for its own, as that of a turn that is repeated.
+fn before_first(clock: &impl Clock) -> TurnNumber {
+    TurnNumber { run: run_of(clock), number: fastrand::u64(..1_000_000) }
 }
 
 async fn take_turn<L: Share<BudgetTokens>>(mut ledger: L, due: DueTurn, sent_at: Duration) -> (L, TurnMade) {

@@ -10,6 +10,7 @@ use std::{
 
 use tokio::{task::JoinHandle, time::timeout};
 use weir_core::{
+    basis::time::Time,
     limit::{
         budget::{
             BudgetId, SpanNow,
@@ -199,6 +200,33 @@ async fn a_process_whose_clock_was_behind_when_it_started_gives_back_what_is_lef
         scene.wait_for_one().await;
         assert_eq!(scene.close().await, 0, "{behind_ms} ms behind");
     }
+}
+
+/// A clock that begins alike in all processes.
+struct Alike;
+
+impl Clock for Alike {
+    fn now(&self) -> Time {
+        noon()
+    }
+
+    fn passed(&self) -> Duration {
+        Duration::from_secs(SystemClock.passed().as_secs())
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        SystemClock.sleep(wait)
+    }
+}
+
+#[tokio::test]
+async fn two_processes_with_one_name_that_begin_alike_are_not_granted_the_same_tokens() {
+    let ledger = EmbeddedLedger::new("only", noon);
+    let scenes = [(); 2].map(|()| Scene::at(ledger.clone(), Alike, |_| Fate::Taken));
+    for scene in &scenes {
+        assert_eq!(scene.outcomes(1).await, [Outcome::Granted]);
+    }
+    assert_eq!(scenes[0].used().await, 2);
 }
 
 /// How many turns are not heard of.

@@ -100,10 +100,10 @@ impl Leases {
         Self { most_budgets, table, tickets, places, run, last_turn, last_asked, in_flight, is_closed }
     }
 
-    /// Its turns are of this run, if it has made none yet.
-    pub fn begin_run(&mut self, run: impl FnOnce() -> i64) {
+    /// Its turns are of the run of this one and follow it, if no run has begun yet.
+    pub fn begin_run(&mut self, before: impl FnOnce() -> TurnNumber) {
         if self.last_turn == 0 {
-            self.run = run();
+            TurnNumber { run: self.run, number: self.last_turn } = before();
         }
     }
 

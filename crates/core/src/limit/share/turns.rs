@@ -28,7 +28,7 @@ pub fn no_answer_within(limit: Duration) -> StoreError {
 pub struct TurnNumber {
     /// Which run of the member's process, above 0. Each run has another one, and a later run a higher one.
     pub run: i64,
-    /// Which turn of the run, ascending from 1. 0: it is none, and only looks.
+    /// Which turn of the run, ascending. 0: it is none, and only looks.
     pub number: u64,
 }
 
