@@ -3,8 +3,8 @@
 //! The policy's [rule](PressureRule), and what one process knows of who is active ([`Pressure`]): lanes ask it, and a task tells it
 //! what other instances say. A user who is not active needs a [place](UnitPool) to become so. Places are shared by all instances through
 //! the log ([`activity_log`]), so that no more users are brought in than the maximum,
-//! within 2%, plus those whom a killed or frozen instance brought in during its last second: others are told of them with a turn that it
-//! does not take.
+//! within 2%, plus those whom an instance brought in during its last second before it was killed or frozen, or while the store answered it
+//! 10 s later than others: these are told of them with a turn that it takes too late, or does not take.
 
 pub mod activity;
 pub mod activity_log;
