@@ -31,7 +31,7 @@ fn a_blast_is_approved_no_faster_than_it_is_delivered() {
     let post = Post::new("paced-only", &format!("rate = {}", 2 * TAKES));
     let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(TAKES);
-    post.scene.publish(mails("blast", 30 * TAKES as usize));
+    post.scene.publish(mails("blast", 60 * TAKES as usize));
     let published = Instant::now();
     wait_until(DEADLINE, "the route has settled", || {
         published.elapsed() >= Duration::from_secs(3 * AHEAD_S) && route(&worker)["why"] == "delivery takes no more"
