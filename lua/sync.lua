@@ -5,10 +5,10 @@
 -- knows of more. Places that members hold are taken from it. The caller gets up to its fair part by what members want (share/fair.lua), and
 -- never more than is free. So users who are active and places that are held are together never more than the maximum, whatever the order of
 -- turns. Who was no member before gets no more places: after a loss of the members, all have to take a turn before it is known what they
--- hold. What a member held that has ended without leaving counts on for a while, from when a turn of another finds so: whom Redis has not
--- answered may have brought users in, and tells of them with its next turn. A turn of a member that is repeated appends nothing again, and
--- gets the places that it had; it reads from its cursor again. One that comes behind a later one has no effect. Where the member has left,
--- or ended, either is a new turn. It equals `Book` (crates/core/src/limit/pressure/activity_log/book.rs).
+-- hold. The places of a member that ended without leaving still count for a while, from when another's turn finds that it has ended: while
+-- Redis did not answer it, it may have brought users in, whom it reports with its next turn. A repeated turn of a member appends nothing
+-- again, and gets the places that it had; it reads from its cursor again. A turn that comes behind a later one has no effect. Where the
+-- member has left, or ended, either is a new turn. It equals `Book` (crates/core/src/limit/pressure/activity_log/book.rs).
 --
 -- Nothing here has an epoch: a lost log is not a lost history. Instances know who is active, and fill it again.
 --
@@ -18,7 +18,7 @@
 --       [2]     the members, a hash: `i:<instance>` -> a member (share/members.lua): the places that it holds, how many users asked it for
 --               one; behind these the room of its last turn, without the new users of the entries read then, -1: it has set none; and n as
 --               it was then. One that leaves is deleted.
---               `e:<instance>` -> the same of one that has ended without leaving, while what it held counts on
+--               `e:<instance>` -> the same of a member that ended without leaving, while its places still count
 --               `n` -> how many new users all entries had together that were ever appended
 -- ARGV  [1]     the instance
 --       [2]     the run of its process that the turn is of, decimal, above 0
@@ -43,7 +43,7 @@
 
 -- Entries stay a little longer than the window: clocks differ, and users may be appended late.
 local SLACK_MS = 120000
--- For how long what a member held counts on that has ended without leaving.
+-- For how long the places of a member that ended without leaving still count.
 local COUNTS_ON_MS = 10000
 -- What a call reads at most, in bytes, where each entry counts as this many more; and how many entries it reads at once.
 local MOST_BYTES, ENTRY_OVERHEAD, ENTRIES_AT_ONCE = 1048576, 100, 16

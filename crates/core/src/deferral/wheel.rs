@@ -232,7 +232,7 @@ mod tests {
             }
         }
 
-        /// What is moved on is in its own minute, or in one whose records are due, by the clock of whoever releases it.
+        /// A record that is moved on lies in its own minute, or in one that has begun by the clock of the instance that releases it.
         #[test]
         fn what_is_moved_on_waits_for_nothing_that_is_due_later(
             at in 1_000_000_000_000_i64..4_000_000_000_000, late in -(65 * MINUTE_MS)..(4 * LONGEST_MS),

@@ -26,7 +26,7 @@ impl<M> Default for MemberRecords<M> {
 }
 
 impl<M> MemberRecords<M> {
-    /// Drops those that have ended; gives them.
+    /// Removes the members that have ended, and returns them.
     pub fn drop_ended(&mut self, now: i64) -> Vec<(Box<str>, Member<M>)> {
         self.0.extract_if(.., |_, member| member.ends <= now).collect()
     }

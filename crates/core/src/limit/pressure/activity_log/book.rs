@@ -15,8 +15,8 @@ use crate::{
 pub const USERS_AN_ENTRY: usize = 4_096;
 /// Entries stay a little longer than the window: clocks differ, and users may be told late.
 const SLACK_MS: i64 = 120_000;
-/// For how long what a member held counts on that has ended without leaving, from when a turn of another finds so: whom Redis has not
-/// answered may have brought users in, and tells of them with its next turn.
+/// For how long the places of a member that ended without leaving still count, from when another's turn finds that it has ended: while Redis
+/// did not answer it, it may have brought users in, whom it reports with its next turn.
 const COUNTS_ON_MS: i64 = 10_000;
 /// What a turn reads at most, in bytes, where each entry counts as [`ENTRY_BYTES`] more.
 const MOST_BYTES: usize = 1024 * 1024;
@@ -35,7 +35,7 @@ pub struct Book {
     /// When the log is forgotten, in milliseconds since 1970.
     log_ends: i64,
     members: MemberRecords<RoomTold>,
-    /// Those that have ended without leaving, while what they held counts on.
+    /// Members that ended without leaving, while their places still count.
     ended: MemberRecords<RoomTold>,
     /// How many new users all entries had together that were ever appended.
     appended: u64,
