@@ -138,7 +138,7 @@ impl Wheel {
     }
 
     /// Whether a record is in a bucket that it does not belong to, because partitions were added to the topic since. One that is
-    /// overdue may be in any, and so may one that is nearly, by the clock of whoever moved it on.
+    /// overdue may be in any, and so may one that is nearly, which a version of before has moved on by a clock that is ahead.
     pub fn is_misplaced(self, bucket: Bucket, due: Time, now: Time) -> bool {
         due > now.plus(APART_MS) && !self.is_own(bucket, due)
     }

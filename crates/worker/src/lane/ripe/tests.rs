@@ -197,7 +197,7 @@ fn a_record_that_is_not_of_its_bucket_is_found_and_one_that_was_moved_on_late_is
     // Written when a bucket had one partition: 42 is half of bucket 21 now.
     assert_eq!(ripe.put_back(&batch(&[(42, 0, "18:00")]), time("09:00"), NO), Err(42));
     let mut ripe = begun(Ring::Minutes, 1);
-    // Moved on by a clock that is fourteen minutes ahead.
+    // Moved on by a version of before, into the running minute by a clock that is four minutes ahead.
     assert_eq!(ripe.put_back(&batch(&[(34, 0, "18:31")]), time("18:30"), NO), Ok([(34, 0)].to_vec()));
 }
 
