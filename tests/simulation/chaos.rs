@@ -162,8 +162,8 @@ fn on_process(world: &Rc<World>, fault: ProcessFault) {
         ProcessFault::Stop => {
             // Of twins, the one that began last is told.
             let processes = world.processes.borrow();
-            let last = processes.iter().rfind(|other| other.instance == process.instance);
-            last.unwrap_or(&process).stop.cancel();
+            let last = processes.iter().rfind(|other| other.instance == process.instance && !other.is_dead());
+            last.unwrap().stop.cancel();
         }
         ProcessFault::Clock => {
             let most = [50, 5_000, 400_000, 3_600_000][env.index(4)];

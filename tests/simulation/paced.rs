@@ -99,9 +99,9 @@ impl Judge<'_> {
         replayed || unpaced || known_until + LEASE < visible
     }
 
-    /// No process approves more than the book has granted it, or what is its part where the book does not answer: what it had by itself until
-    /// a turn that is repeated was answered is a part of that grant. Nor does it approve more intents that have no part in the reserved share
-    /// than it was granted beside that.
+    /// No process approves more than the book has granted it, or what is its part where the book does not answer, which it has once, however
+    /// often a turn is made: what it had by itself until a turn that is repeated was answered is a part of that grant. Nor does it approve
+    /// more intents that have no part in the reserved share than it was granted beside that.
     fn within_the_book(&mut self, book: &Book, approved: &[Approved<'_>], paced: Paced) {
         let mut of_process: BTreeMap<u64, Vec<&Approved<'_>>> = BTreeMap::new();
         for one in approved {
@@ -110,8 +110,8 @@ impl Judge<'_> {
         for (process, mut approved) in of_process {
             approved.sort_by_key(|one| one.out.submit.at);
             let mut turns = book.turns.iter().filter(|turn| turn.process == process).peekable();
-            let (mut all, mut unused, mut kept) = (0_u64, 0, 0);
-            // What it had by itself while its turn had no answer.
+            let (mut all, mut unused, mut kept) = (0_u64, 0, 0_u64);
+            // What it had by itself while its turn had no answer, at the most.
             let mut alone = 0;
             let (mut sure, mut of_no_share) = (0, 0);
             for one in &approved {
@@ -122,10 +122,15 @@ impl Judge<'_> {
                     }
                     match turn.granted {
                         Some(granted) => all += granted.saturating_sub(alone),
-                        None => (all, alone) = (all + by_itself(turn), alone + by_itself(turn)),
+                        None => {
+                            let more = by_itself(turn).saturating_sub(alone);
+                            (all, alone) = (all + more, alone + more);
+                        }
                     }
                     unused += turn.unused;
-                    kept += turn.reserved + turn.unused - turn.unused_reserved;
+                    // What a repeated turn takes back of the reserved share may be given for any intent.
+                    let back = if turn.is_repeated { turn.reserved_back.min(alone) } else { turn.reserved_back };
+                    kept = (kept + turn.reserved + turn.unused).saturating_sub(back);
                 }
                 let reserves = self.asks.get(&one.out.intent.first).is_some_and(|ask| paced.reserves(ask));
                 sure += u64::from(!one.stray);
@@ -209,7 +214,7 @@ impl Judge<'_> {
 
 /// What a process has without an answer, at the most.
 fn by_itself(turn: &Turn) -> u64 {
-    (room_left(turn) / turn.members.max(1)).max(1)
+    (room_left(turn) / turn.members.max(1)).max(room_left(turn).min(1))
 }
 
 fn room_left(turn: &Turn) -> u64 {

@@ -33,8 +33,8 @@ pub struct Turn {
     pub recent: u64,
     /// Permits that the process tells it took back: none where it is repeated.
     pub unused: u64,
-    /// How many of them may be of the reserved share, at the most.
-    pub unused_reserved: u64,
+    /// How many of them may be of the reserved share, at the most; where it is repeated: of those that it took back and does not tell.
+    pub reserved_back: u64,
     /// Of those that it came to, how many are kept for the reserved share.
     pub reserved: u64,
     /// The lag that the process knew, or the true one, whichever is more.
@@ -173,10 +173,11 @@ impl SimPermits {
         let kept = state.known().map_or(0, |known| known.reserved);
         let taken_back = self.last.map_or(u64::MAX, |(place, left)| {
             book.turns[place].reserved = kept;
-            self.untold + left + kept
+            left + kept
         });
-        self.untold = if is_repeated { taken_back } else { 0 };
-        let unused_reserved = taken_back.min(unused);
+        let untold = self.untold.saturating_add(taken_back);
+        self.untold = if is_repeated { untold } else { 0 };
+        let reserved_back = if is_repeated { taken_back } else { untold.min(unused) };
         let left = |pool| state.left(pool, Duration::ZERO);
         let lag = book.seen.get(&self.process).copied().unwrap_or(0).max(undelivered);
         let is_known = !is_repeated && book.seen_at.get(&self.process).is_some_and(|at| *at + LOOK_HOLDS >= now);
@@ -188,7 +189,7 @@ impl SimPermits {
             room: turn.room_or_most(),
             recent: turn.recent,
             unused,
-            unused_reserved,
+            reserved_back,
             reserved: 0,
             lag,
             is_known,

@@ -44,12 +44,13 @@ fn users(item: Option<&Item>) -> BTreeSet<(ActivityHash, Minute)> {
     entries.values().flat_map(of).collect()
 }
 
-/// The places that members hold, or held that have ended (`lua/share/members.lua`, `lua/sync.lua`); none for another key.
+/// The places that members hold, or held that have ended (`lua/share/members.lua`, `lua/sync.lua`), by their names: one that ends has
+/// another field then. None for another key.
 fn places(item: Option<&Item>) -> BTreeMap<&[u8], u64> {
     let Some(Item::Hash(hash)) = item else { return BTreeMap::new() };
     let members = hash.iter().filter(|(field, _)| field.get(1..).is_some_and(|of| of.starts_with(b":weir-")));
     let held = |entry: &Vec<u8>| str::from_utf8(entry).unwrap().split(':').nth(3).unwrap().parse().unwrap();
-    members.map(|(instance, entry)| (instance.as_slice(), held(entry))).collect()
+    members.map(|(field, entry)| (&field[2..], held(entry))).collect()
 }
 
 impl Heard {

@@ -179,7 +179,7 @@ impl Till {
             return;
         }
         if script.is("make_room") {
-            // What the register does not have so stays as it is: a failover may have forgotten a total since the caller read of it.
+            // A total that the register does not have as the caller read it stays: a failover may have forgotten it since.
             let goes = |key: &&Vec<u8>| changes.iter().any(|change| change.field == **key) && !data.contains_key(*key);
             return keys[3..].iter().filter(goes).for_each(|key| self.goes(key));
         }

@@ -130,22 +130,22 @@ impl Wheel {
         self.bucket(Ring::Minutes, due.max(Ring::Minutes.slot(now.plus(-APART_MS))), share)
     }
 
-    /// When the bucket of a record begins that is in this partition: what is older is emptied first. A record that was long
-    /// overdue when it was moved on is in the bucket of about that time.
+    /// When the bucket of a record begins that is in this partition: what is older is emptied first. A record that was long overdue
+    /// when it was moved on is as old as the minute in which it is read: neither what is due by then waits until all such are
+    /// released, nor they until nothing is due.
     pub fn slot_of(self, bucket: Bucket, due: Time, now: Time) -> Time {
-        let Bucket { ring, partition } = bucket;
-        let shares = i64::from(self.shares.max(1));
-        if ring.bucket(due) == i64::from(partition) / shares {
-            return ring.slot(due);
-        }
-        ring.slot_of(partition, self.shares, now).min(ring.slot(now))
+        bucket.ring.slot(if self.is_own(bucket, due) { due } else { now })
     }
 
     /// Whether a record is in a bucket that it does not belong to, because partitions were added to the topic since. One that is
-    /// overdue may be in any, and so may one that is nearly, by the clock of whoever moved it on.
+    /// overdue may be in any, and so may one that is nearly, which a version of before has moved on by a clock that is ahead.
     pub fn is_misplaced(self, bucket: Bucket, due: Time, now: Time) -> bool {
-        let Bucket { ring, partition } = bucket;
-        due > now.plus(APART_MS) && ring.bucket(due) != i64::from(partition) / i64::from(self.shares.max(1))
+        due > now.plus(APART_MS) && !self.is_own(bucket, due)
+    }
+
+    /// Whether a partition is of the bucket of this due time.
+    fn is_own(self, Bucket { ring, partition }: Bucket, due: Time) -> bool {
+        ring.bucket(due) == i64::from(partition) / i64::from(self.shares.max(1))
     }
 
     fn bucket(self, ring: Ring, slot: Time, share: u16) -> Bucket {

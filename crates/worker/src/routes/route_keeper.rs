@@ -216,14 +216,17 @@ impl HeldPermits {
     }
 
     /// What this instance takes while the store does not answer: what is left of its part of the room, however often the turn is made, and
-    /// its part of what the ceiling gives from one turn to the next. Both are halved again and again, and are one permit at the least.
+    /// its part of what the ceiling gives from one turn to the next. Both are halved again and again, and are one permit at the least. The
+    /// room is without what others had by the last answer, as long as they may use it: later it is in the lag, or has ended.
     fn part_alone(&self, turn: &PermitTurn, silent_for: Duration) -> u64 {
         let halvings = u32::try_from(silent_for.as_millis() / HALVED_EVERY.as_millis()).unwrap_or(u32::MAX);
         let members = self.grant.members.max(1);
         let part = |all: u64| (all / members).checked_shr(halvings).unwrap_or(0).max(all.min(1));
         let per_turn = self.ceiling().map(|ceiling| part((ceiling * TURN_EVERY.as_millis() as u64 / 1_000).max(1)));
         let had = self.given_alone.saturating_sub(self.given_before);
-        let room = turn.room.map(|room| part(room.saturating_sub(turn.recent)).saturating_sub(had));
+        let others = if silent_for < LEASE { self.grant.held_by_others } else { 0 };
+        let left = |room: u64| room.saturating_sub(turn.recent).saturating_sub(others);
+        let room = turn.room.map(|room| part(left(room)).saturating_sub(had));
         [room, per_turn].into_iter().flatten().min().unwrap_or(1)
     }
 

@@ -148,11 +148,22 @@ fn a_younger_bucket_that_fills_while_an_older_one_is_read_waits_for_its_end() {
 }
 
 #[test]
-fn what_was_overdue_when_it_was_moved_on_is_as_old_as_its_bucket() {
+fn what_was_overdue_when_it_was_moved_on_is_as_old_as_the_minute_in_which_it_is_read() {
     let mut ripe = begun(Ring::Minutes, 2);
     // Two shares of 18:45, with records that were due at several times.
     let read = batch(&[(90, 0, "09:10"), (91, 0, "03:01"), (90, 1, "04:00")]);
     assert_eq!(ripe.put_back(&read, time("18:55"), NO), Ok(Vec::new()));
+    // What was due the minute before goes first; what is due now and they go together, and before what is due the minute after.
+    let mut ripe = begun(Ring::Minutes, 1);
+    let read = batch(&[(45, 0, "09:10"), (54, 0, "18:54"), (55, 0, "18:55")]);
+    assert_eq!(ripe.put_back(&read, time("18:55"), NO), Ok([(45, 0), (55, 0)].to_vec()));
+    assert_eq!(ripe.put_back(&batch(&[(56, 0, "18:56")]), time("18:56"), NO), Ok([(56, 0)].to_vec()));
+    hear(&mut ripe, &[(54, 1)], 4);
+    assert_eq!(ripe.wake(time("18:56")), [45, 55]);
+    let read = batch(&[(45, 0, "09:10"), (45, 1, "04:00"), (55, 0, "18:55")]);
+    assert_eq!(ripe.put_back(&read, time("18:56"), NO), Ok(Vec::new()));
+    hear(&mut ripe, &[(45, 2), (55, 1)], 4);
+    assert_eq!(ripe.wake(time("18:56")), [56]);
 }
 
 #[test]
@@ -186,7 +197,7 @@ fn a_record_that_is_not_of_its_bucket_is_found_and_one_that_was_moved_on_late_is
     // Written when a bucket had one partition: 42 is half of bucket 21 now.
     assert_eq!(ripe.put_back(&batch(&[(42, 0, "18:00")]), time("09:00"), NO), Err(42));
     let mut ripe = begun(Ring::Minutes, 1);
-    // Moved on by a clock that is fourteen minutes ahead.
+    // Moved on by a version of before, into the running minute by a clock that is four minutes ahead.
     assert_eq!(ripe.put_back(&batch(&[(34, 0, "18:31")]), time("18:30"), NO), Ok([(34, 0)].to_vec()));
 }
 

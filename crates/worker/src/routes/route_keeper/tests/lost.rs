@@ -137,6 +137,29 @@ async fn however_often_a_turn_is_made_an_instance_takes_no_more_than_its_part_of
 }
 
 #[tokio::test]
+async fn what_others_had_by_the_last_answer_is_no_room_for_one_alone_as_long_as_they_may_use_it() {
+    let (scene, mut made, mut taken) = (Scene::new(email("rate = 300\nahead = \"5s\"")), 0, [0_u64; 2]);
+    let mut keeper = scene.by(|_, _| {
+        made += 1;
+        if made == 1 { Ok(PermitGrant { members: 2, held_by_others: 75, ..NOTHING }) } else { Err(is_silent()) }
+    });
+    for taken in &mut taken {
+        for _ in 0..6 {
+            keeper.round().await;
+            let all = scene.take(u64::MAX);
+            *taken += all.units();
+            all.spend();
+            scene.clock.advance(TURN_EVERY);
+        }
+        // All that it has approved stands.
+        let (at, spent) = (scene.clock.passed(), scene.state.spent());
+        let lag = Ok(Some(Lag::new(spent, 0)));
+        scene.look.store(Some(Arc::new(OffsetsSeen { at, spent, lag, ..OffsetsSeen::clone(&look(0)) })));
+    }
+    assert_eq!(taken, [37, 56], "one half of what 75 leave of 150, and then of what 37 leave");
+}
+
+#[tokio::test]
 async fn what_an_instance_took_alone_before_a_turn_counts_by_the_lag_and_not_once_more() {
     let scene = Scene::new(email("rate = 300"));
     let mut keeper = scene.by(|_, _| Err(is_silent()));
