@@ -20,6 +20,7 @@ use weir_core::{
             ledger::{CountId, TakeAnswer},
         },
         pressure::activity::{ActiveUsers, ActivityHash, Minute},
+        share::TurnNumber,
     },
     segment::{LookupScratch, UserSegment},
 };
@@ -209,12 +210,13 @@ fn asked_of<'b>(gated: GatedBatch<'b, Batch>, leases: &mut Leases, granter: &Len
 
 /// Leases with tokens for very many batches.
 fn funded(decider: &Decider, batch: &Batch) -> Leases {
-    let mut leases = Leases::new(100, 1);
+    let mut leases = Leases::new(100);
     let decoded = decider.decode(batch);
     let gated = begun(decider, batch, &decoded);
     let Some(claim) = gated.claim() else { return leases };
     assert_eq!(leases.claim(Ticket(0), claim, JUDGED_AT), Claimed::Pending, "there are no tokens yet");
-    for call in leases.due(JUDGED_AT).turns.into_iter().map(|due| due.call) {
+    let due = leases.due(JUDGED_AT, || TurnNumber { run: 1, number: 0 });
+    for call in due.turns.into_iter().map(|due| due.call) {
         let answer = TakeAnswer {
             granted: 1 << 50,
             used: 0,

@@ -9,7 +9,7 @@ use weir_core::limit::{
         lease::{BudgetUse, CallNumber, Claim, Claimed, DueTurn, Leases, Outcome, Ticket, Want},
         ledger::{TakeAnswer, TokenBook},
     },
-    share::Reference as _,
+    share::{Reference as _, TurnNumber},
 };
 
 use super::{
@@ -141,7 +141,7 @@ impl World {
     fn joins(&mut self) -> usize {
         self.instances.push(Instance {
             holder: format!("weir-{}", self.instances.len()),
-            leases: Leases::new(10, 1),
+            leases: Leases::new(10),
             is_killed: false,
             backlog: 0,
             pending: None,
@@ -279,7 +279,7 @@ impl World {
     /// Makes the calls that are due, and claims again where that is ready.
     fn pump(&mut self, number: usize) {
         loop {
-            let due = self.instances[number].leases.due(passed(self.now));
+            let due = self.instances[number].leases.due(passed(self.now), || TurnNumber { run: 1, number: 0 });
             for turn in due.turns {
                 let after = self.latency();
                 self.plan(number, after, Event::Turn(turn));

@@ -1,5 +1,5 @@
-//! The turns of this process at the limits that instances share: to which run of the process a turn belongs, how a turn is asked for, and the
-//! task that takes turns and keeps what the process holds.
+//! The turns of this process at the limits that instances share: the number that they begin behind, how a turn is asked for, and the task that
+//! takes turns and keeps what the process holds.
 
 mod asked_turns;
 mod keyed;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    limit::share::{HoldsPart, KeyOf, Silence, Turns, is_overtaken, no_answer_within},
+    limit::share::{HoldsPart, KeyOf, Silence, TurnNumber, Turns, is_overtaken, no_answer_within},
     ports::{Clock, Share, StoreError},
 };
 
@@ -19,14 +19,12 @@ pub use keyed::{KeyedKeeper, RulesInForce};
 /// How long the last turn may take when the process ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Which run of the process this is: when it made its first turn. The part of a millisecond is by chance, for clocks that begin alike. Not
-/// before, because a clock that is behind when the process starts is corrected before anything is decided: a run that looks older than the one
-/// before gives nothing back to budgets, and has no turn at the other limits while that one counts as a member: at routes, whose turns do not
-/// wait for the clock, for 3 s.
-pub(crate) fn run_of(clock: &impl Clock) -> i64 {
-    const PARTS: u32 = 1_024;
-    let part = clock.passed().subsec_nanos() % PARTS;
-    clock.now().millis().max(0).saturating_mul(PARTS.into()).saturating_add(part.into()).max(1)
+/// What the first turn of a run follows. The run is when that turn is made. Not before, because a clock that is behind when the process starts is
+/// corrected before anything is decided: a run that looks older than the one before gives nothing back to budgets, and has no turn at the other
+/// limits while that one counts as a member: at routes, whose turns do not wait for the clock, for 3 s. The number is by chance, because two
+/// processes with one name may begin in the same moment: each would take the other's grant for its own, as that of a turn that is repeated.
+pub(crate) fn before_first(clock: &impl Clock) -> TurnNumber {
+    TurnNumber { run: clock.now().millis().max(1), number: fastrand::u32(..).into() }
 }
 
 /// The task that takes a process's turns at one limit, and keeps what the process holds of it.
@@ -132,11 +130,11 @@ where
         if turns.unanswered().is_none_or(|last| !part.stands(last, now)) {
             let given_up = turns.give_up();
             if let Some(turn) = part.next_turn(given_up, now) {
-                turns.begin(turn, now);
+                turns.begin(turn, now, || before_first(clock));
             }
         }
         let within = part.answer_within(now);
-        let Some((number, turn)) = turns.make(|| run_of(clock)) else { return Ok(false) };
+        let Some((number, turn)) = turns.make() else { return Ok(false) };
         let reply = tokio::select! {
             biased;
             reply = share.turn(key, number, turn) => reply?,

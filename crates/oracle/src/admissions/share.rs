@@ -200,10 +200,10 @@ impl Sharing {
             // Ends that come twice have no effect; times are counted at most once.
             self.ends.extend(self.turns.give_up().map(|turn| turn.ends).unwrap_or_default());
             let turn = self.new_turn(now_ms);
-            self.turns.begin(turn, Duration::from_millis(now_ms));
+            self.turns.begin(turn, Duration::from_millis(now_ms), || TurnNumber { run: self.run, number: 0 });
         }
         self.made_ms = Some(now_ms);
-        let (number, turn) = self.turns.make(|| self.run)?;
+        let (number, turn) = self.turns.make()?;
         Some((number, turn.clone()))
     }
 

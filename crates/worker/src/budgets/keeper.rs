@@ -12,7 +12,7 @@ use weir_core::{
             lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Settling, Ticket},
             ledger::{BudgetTokens, TakeAnswer},
         },
-        share::{Clients, TurnNumber, is_overtaken},
+        share::{Clients, is_overtaken},
     },
     ports::{Clock, Share, StoreError},
 };
@@ -20,7 +20,7 @@ use weir_core::{
 use super::{Budgets, Message, QUEUE};
 use crate::{
     observer::{LedgerCall, Observer},
-    share::{CLOSE_WITHIN, run_of},
+    share::{CLOSE_WITHIN, before_first},
 };
 
 /// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.
@@ -58,7 +58,7 @@ where
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (settles, settled) = mpsc::unbounded_channel();
         let lender: Lender = Arc::new(move |settling| drop(settles.send(settling)));
-        let (leases, clients) = (Leases::new(MOST_BUDGETS, run_of(&clock)), Clients::new(connect));
+        let (leases, clients) = (Leases::new(MOST_BUDGETS), Clients::new(connect));
         let (pending, calls) = (BTreeMap::new(), JoinSet::new());
         let keeper = Self { leases, clients, clock, observer, inbox, settled, lender, pending, calls };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
@@ -78,8 +78,6 @@ where
                     Some(Message::Claim { ticket, claim, wake, reply }) => {
                         // What came back before the claim was made is taken first: it may have come after the look above.
                         self.settle_all();
-                        // Whoever claims decides: the clock is right.
-                        self.leases.begin_run(|| before_first(&self.clock));
                         let funded = match self.leases.claim(ticket, &claim, self.clock.passed()) {
                             Claimed::Pending => {
                                 self.pending.insert(ticket, wake);
@@ -111,7 +109,7 @@ where
     /// Makes the turns that are due; gives when to look again, if nothing happens before.
     fn call_ledger(&mut self) -> Option<Duration> {
         let sent_at = self.clock.passed();
-        let Due { turns, next_at } = self.leases.due(sent_at);
+        let Due { turns, next_at } = self.leases.due(sent_at, || before_first(&self.clock));
         for due in turns {
             self.calls.spawn(take_turn(self.clients.take(), due, sent_at));
         }
@@ -148,7 +146,7 @@ where
         {
             tracing::warn!(budget = &*budget.name, "{error}. What it gave back counts as spent");
             self.observer.ledger_called(LedgerCall::Failed);
-            return self.leases.overtaken(call, run_of(&self.clock));
+            return self.leases.overtaken(call, before_first(&self.clock).run);
         }
         let answer = answer.map_err(|error| {
             tracing::warn!(budget = &*budget.name, "the budget has no answer, and is asked again: {error}");
@@ -198,12 +196,6 @@ where
             self.leases.settle(settling, self.clock.passed());
         }
     }
-}
-
-/// What the first turn of a run follows: a number by chance, because two processes with one name may begin in the same moment. Each would take
-/// the other's grant for its own, as that of a turn that is repeated.
-fn before_first(clock: &impl Clock) -> TurnNumber {
-    TurnNumber { run: run_of(clock), number: fastrand::u64(..1_000_000) }
 }
 
 async fn take_turn<L: Share<BudgetTokens>>(mut ledger: L, due: DueTurn, sent_at: Duration) -> (L, TurnMade) {

@@ -10,7 +10,6 @@ use std::{
 
 use tokio::{task::JoinHandle, time::timeout};
 use weir_core::{
-    basis::time::Time,
     limit::{
         budget::{
             BudgetId, SpanNow,
@@ -202,27 +201,10 @@ async fn a_process_whose_clock_was_behind_when_it_started_gives_back_what_is_lef
     }
 }
 
-/// A clock that begins alike in all processes.
-struct Alike;
-
-impl Clock for Alike {
-    fn now(&self) -> Time {
-        noon()
-    }
-
-    fn passed(&self) -> Duration {
-        Duration::from_secs(SystemClock.passed().as_secs())
-    }
-
-    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
-        SystemClock.sleep(wait)
-    }
-}
-
 #[tokio::test]
 async fn two_processes_with_one_name_that_begin_alike_are_not_granted_the_same_tokens() {
     let ledger = EmbeddedLedger::new("only", noon);
-    let scenes = [(); 2].map(|()| Scene::at(ledger.clone(), Alike, |_| Fate::Taken));
+    let scenes = [(); 2].map(|()| Scene::at(ledger.clone(), Noon::default(), |_| Fate::Taken));
     for scene in &scenes {
         assert_eq!(scene.outcomes(1).await, [Outcome::Granted]);
     }

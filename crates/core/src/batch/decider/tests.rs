@@ -32,6 +32,7 @@ use crate::{
         },
         pressure::Pressure,
         route::routes::Routes,
+        share::TurnNumber,
     },
     policy::GateReason,
     ports::embedded::EmbeddedStore,
@@ -133,13 +134,18 @@ fn with_outcomes(outcomes: Vec<Outcome>, counted_for_ms: Option<i64>) -> Answers
     Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![counted_for_ms] }
 }
 
+/// What the first turn at a budget follows.
+fn first_run() -> TurnNumber {
+    TurnNumber { run: 1, number: 0 }
+}
+
 /// The answers to a claim of a budget that has so many tokens left, of a ledger that has no more.
 fn granted(claim: &Claim, left: u64) -> Answers {
-    let (mut leases, passed) = (Leases::new(10, 1), claim.judged_at);
+    let (mut leases, passed) = (Leases::new(10), claim.judged_at);
     assert_eq!(leases.claim(Ticket(0), claim, passed), Claimed::Pending);
     for granted in [left, 0] {
         // What it has granted is asked for once more where it is far too little.
-        let Some(call) = leases.due(passed).turns.pop().map(|turn| turn.call) else { break };
+        let Some(call) = leases.due(passed, first_run).turns.pop().map(|turn| turn.call) else { break };
         let answer = TakeAnswer { granted, used: left, leased: left, counted_for_ms: 1_000, ..TakeAnswer::default() };
         leases.answered(call, Ok(answer), passed, passed);
     }

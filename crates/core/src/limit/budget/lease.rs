@@ -71,9 +71,7 @@ pub struct Leases {
     table: Table,
     tickets: BTreeMap<Ticket, Pending>,
     places: u64,
-    /// Of the numbers of its turns.
-    run: i64,
-    last_turn: u64,
+    last_turn: TurnNumber,
     /// The number of the budget that made the last one.
     last_asked: u32,
     in_flight: usize,
@@ -91,20 +89,12 @@ struct Pending {
 }
 
 impl Leases {
-    /// No leases. `most_budgets`: how many budgets it holds tokens of at a time; budgets that tickets wait for come on top. `run`: that of its
-    /// turns' numbers ([`TurnNumber::run`]), unless [another one begins](Leases::begin_run) before.
+    /// No leases. `most_budgets`: how many budgets it holds tokens of at a time; budgets that tickets wait for come on top.
     #[must_use]
-    pub fn new(most_budgets: usize, run: i64) -> Self {
+    pub fn new(most_budgets: usize) -> Self {
         let (table, tickets) = Default::default();
         let (places, last_turn, last_asked, in_flight, is_closed) = Default::default();
-        Self { most_budgets, table, tickets, places, run, last_turn, last_asked, in_flight, is_closed }
-    }
-
-    /// Its turns are of the run of this one and follow it, if no run has begun yet.
-    pub fn begin_run(&mut self, before: impl FnOnce() -> TurnNumber) {
-        if self.last_turn == 0 {
-            TurnNumber { run: self.run, number: self.last_turn } = before();
-        }
+        Self { most_budgets, table, tickets, places, last_turn, last_asked, in_flight, is_closed }
     }
 
     /// Takes what a batch needs in one step, or reserves its place. A claim of a ticket that was pending uses its reservation; what
@@ -260,8 +250,8 @@ impl Leases {
         self.tickets.values().map(over).min().unwrap_or(Moment::NEVER)
     }
 
-    /// What to ask the ledger now (it is in flight from then on), and when to look again at the latest.
-    pub fn due(&mut self, passed: Duration) -> Due {
+    /// What to ask the ledger now (it is in flight from then on), and when to look again at the latest. The first turn follows `before`.
+    pub fn due(&mut self, passed: Duration, before: impl Fn() -> TurnNumber) -> Due {
         let now = Moment::of(passed);
         let next_ticket = self.drop_lost_tickets(now);
         let mut turns = Vec::new();
@@ -269,11 +259,10 @@ impl Leases {
             if self.in_flight == MOST_TURNS {
                 return Due { turns, next_at: now.plus(LOOK_EVERY).passed() };
             }
-            self.last_turn += 1;
-            let turn = TurnNumber { run: self.run, number: self.last_turn };
+            self.last_turn = self.last_turn.next(&before);
             let holding = self.table.change(number);
             holding.tidy(now);
-            if let Some(asked) = holding.ask(turn, number, now) {
+            if let Some(asked) = holding.ask(self.last_turn, number, now) {
                 (self.last_asked, self.in_flight) = (number, self.in_flight + 1);
                 turns.push(asked);
             }
@@ -309,7 +298,7 @@ impl Leases {
         if let Some(holding) = self.table.asked(call) {
             holding.overtaken();
             self.in_flight -= 1;
-            self.run = run.max(self.run + 1);
+            self.last_turn.run = run.max(self.last_turn.run + 1);
         }
     }
 

@@ -45,6 +45,12 @@ pub enum TurnOrder {
 }
 
 impl TurnNumber {
+    /// That of the next turn. The first one is of the run of `before`, and follows it.
+    pub(crate) fn next(self, before: impl FnOnce() -> Self) -> Self {
+        let Self { run, number } = if self.run == 0 { before() } else { self };
+        Self { run, number: number + 1 }
+    }
+
     pub(crate) fn after(self, last: Self) -> TurnOrder {
         match (self.run.cmp(&last.run), self.number.cmp(&last.number)) {
             (Ordering::Less, _) => TurnOrder::RunBefore,
@@ -64,10 +70,7 @@ impl TurnNumber {
 /// overtaken at a route for longer than that ends. Budgets know a turn for an hour, which is too long to wait; and tokens are counted when
 /// they are granted, whoever holds them, so there each has its own.
 pub struct Turns<L: SharedLimit> {
-    /// `None` until the first one is made.
-    run: Option<i64>,
-    /// Of the last one.
-    number: u64,
+    last: TurnNumber,
     unanswered: Option<Unanswered<L>>,
 }
 
@@ -90,7 +93,7 @@ pub struct Answered<L: SharedLimit> {
 
 impl<L: SharedLimit> Default for Turns<L> {
     fn default() -> Self {
-        Self { run: None, number: 0, unanswered: None }
+        Self { last: TurnNumber::default(), unanswered: None }
     }
 }
 
@@ -104,18 +107,17 @@ impl<L: SharedLimit> Turns<L> {
         self.unanswered.take().map(|unanswered| unanswered.turn)
     }
 
-    /// Begins a turn in place of the last one.
-    pub fn begin(&mut self, turn: L::Turn, began_at: Duration) {
-        self.number += 1;
+    /// Begins a turn in place of the last one. The first one follows `before`.
+    pub fn begin(&mut self, turn: L::Turn, began_at: Duration, before: impl FnOnce() -> TurnNumber) {
+        self.last = self.last.next(before);
         self.unanswered = Some(Unanswered { turn, began_at, made: 0 });
     }
 
-    /// The turn that has no answer, to be made now; `None` where there is none. The first one says in which run all are.
-    pub fn make(&mut self, run: impl FnOnce() -> i64) -> Option<(TurnNumber, &L::Turn)> {
+    /// The turn that has no answer, to be made now; `None` where there is none.
+    pub fn make(&mut self) -> Option<(TurnNumber, &L::Turn)> {
         let unanswered = self.unanswered.as_mut()?;
         unanswered.made += 1;
-        let run = *self.run.get_or_insert_with(run);
-        Some((TurnNumber { run, number: self.number }, &unanswered.turn))
+        Some((self.last, &unanswered.turn))
     }
 
     /// The turn that has no answer has one.

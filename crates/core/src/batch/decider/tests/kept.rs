@@ -8,7 +8,7 @@ use crate::{
             lease::DueTurn,
             ledger::{Account, TakeTurn, TokenBook},
         },
-        share::{Reference as _, TurnNumber},
+        share::Reference as _,
     },
 };
 
@@ -168,9 +168,9 @@ fn an_intent_whose_tokens_are_kept_owes_others_only_if_its_budget_is_counted_aga
         if is_counted_again {
             book.recount(now(), budget.span, &Account::default());
         }
-        let mut leases = Leases::new(10, 1);
+        let mut leases = Leases::new(10);
         leases.owe(heard.owed.try_iter().flatten().collect());
-        let DueTurn { number, turn, .. } = leases.due(PASSED).turns.remove(0);
+        let DueTurn { number, turn, .. } = leases.due(PASSED, first_run).turns.remove(0);
         book.turn("weir-1", number, &turn, now()).unwrap();
         assert_eq!(book.look(&turn, now()).used, 1, "{why}");
     }

@@ -117,9 +117,9 @@ impl Share<SharedPlaces> for Log {
         let SyncRequest { held, room, .. } = *request;
         let next = {
             let mut inner = self.0.write().unwrap();
-            let last = inner.0.last().map_or(0, |turn| turn.number);
             let turn = Turn { number: number.number, request: request.clone() };
-            assert!(turn.number == last + 1 || inner.0.last() == Some(&turn), "{turn:?}: neither next nor last");
+            let follows = |last: &Turn| turn.number == last.number + 1 || turn == *last;
+            assert!(inner.0.last().is_none_or(follows), "{turn:?}: neither next nor last");
             inner.0.push(turn);
             inner.1.pop_front()
         };

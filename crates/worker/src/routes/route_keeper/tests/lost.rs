@@ -1,7 +1,5 @@
 //! Turns that get lost on their way, or whose replies do.
 
-use weir_core::{basis::time::Time, limit::route::permits::EmbeddedPermits};
-
 use super::*;
 
 const RATE: u64 = 1_000;

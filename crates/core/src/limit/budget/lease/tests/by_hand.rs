@@ -17,6 +17,11 @@ pub(super) fn at(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// What the first turn follows.
+pub(super) fn first_run() -> TurnNumber {
+    TurnNumber { run: 1, number: 0 }
+}
+
 pub(super) fn used(name: &str) -> BudgetUse {
     let (id, span) = (BudgetId { name: name.into(), campaign: None }, SpanNow::Rolling { window_ms: WINDOW_MS });
     BudgetUse { id, limit: LIMIT, span, best_effort: true, unavailable_after: None }
@@ -58,7 +63,7 @@ fn reply(leases: &mut Leases, answer: Result<TakeAnswer, Refused>, sent_at: Dura
 }
 
 pub(super) fn due_turn(leases: &mut Leases, now: Duration) -> DueTurn {
-    let mut due = leases.due(now);
+    let mut due = leases.due(now, first_run);
     assert_eq!(due.turns.len(), 1, "{due:?}");
     due.turns.remove(0)
 }
@@ -66,7 +71,7 @@ pub(super) fn due_turn(leases: &mut Leases, now: Duration) -> DueTurn {
 /// What goes back in the turns that are due, which are answered.
 fn returned(leases: &mut Leases, now: Duration) -> Vec<u64> {
     let mut tokens = Vec::new();
-    for DueTurn { call, turn, .. } in leases.due(now).turns {
+    for DueTurn { call, turn, .. } in leases.due(now, first_run).turns {
         tokens.extend(turn.back.iter().map(|back| back.tokens));
         leases.answered(call, granted(turn.want), now, now);
     }
@@ -84,7 +89,7 @@ pub(super) fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
 
 /// Leases that hold as many tokens of `name` as the ledger granted at `now`, for 5 s.
 pub(super) fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     let asked = usize::try_from(tokens).unwrap();
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used(name)], asked, now), now), Claimed::Pending);
     let request = reply(&mut leases, granted(tokens), now, now);
@@ -95,7 +100,7 @@ pub(super) fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
 
 #[test]
 fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
     assert_eq!(reply(&mut leases, granted(10), at(0), at(5)).need, 10);
     // As many as the first has reserved are held: the second may not have one of them.
@@ -108,7 +113,7 @@ fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
 
 #[test]
 fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     let counted_for = |claimed: Claimed| answers(claimed).counted_for_ms;
     let unasked = claim(vec![BudgetUse { limit: 0, ..used("a") }], 1, at(0));
     assert_eq!(counted_for(leases.claim(Ticket(1), &unasked, at(0))), [None]);
@@ -122,7 +127,7 @@ fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
 
 #[test]
 fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     assert_eq!(asks(&mut leases, 1, 3, at(0)), Claimed::Pending);
     reply(&mut leases, Ok(TakeAnswer { granted: 2, ..answer(LIMIT, 2, 7, Some(4_000)) }), at(0), at(5));
     let Answers { outcomes: all, spent, .. } = answers(asks(&mut leases, 1, 3, at(6)));
@@ -130,14 +135,14 @@ fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
     assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: Some(at(4_005)) })]);
 
     assert_eq!(outcomes(asks(&mut leases, 2, 1, at(100))), [Outcome::Denied(0)]);
-    assert!(leases.due(at(4_004)).turns.is_empty(), "the ledger is not asked before");
+    assert!(leases.due(at(4_004), first_run).turns.is_empty(), "the ledger is not asked before");
     assert_eq!(asks(&mut leases, 3, 1, at(4_005)), Claimed::Pending);
     call(&mut leases, at(4_005));
 }
 
 #[test]
 fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may_have_counted_it_again() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     let total = || BudgetUse { span: SpanNow::Total, ..used("a") };
     let one = |now| claim(vec![total()], 1, now);
     assert_eq!(leases.claim(Ticket(1), &one(at(0)), at(0)), Claimed::Pending);
@@ -148,7 +153,7 @@ fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may
         let Answers { outcomes, spent, .. } = answers(leases.claim(Ticket(1), &one(now), now));
         assert_eq!(outcomes, [Outcome::Denied(0)]);
         assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: None })]);
-        assert!(leases.due(now).turns.is_empty());
+        assert!(leases.due(now, first_run).turns.is_empty());
     }
     assert_eq!(leases.claim(Ticket(2), &one(at(60_000)), at(60_000)), Claimed::Pending);
     assert_eq!(reply(&mut leases, granted(1), at(60_000), at(60_001)).need, 1);
@@ -159,7 +164,7 @@ fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may
 fn an_intent_that_costs_more_than_the_limit_is_denied_for_ever() {
     let small = BudgetUse { limit: 4, ..used("a") };
     let claim = Claim { wants: vec![Want { set: 0, cost: 5 }], ..claim(vec![small], 0, at(0)) };
-    let answers = answers(Leases::new(10, 1).claim(Ticket(1), &claim, at(0)));
+    let answers = answers(Leases::new(10).claim(Ticket(1), &claim, at(0)));
     assert_eq!(answers.outcomes, [Outcome::Denied(0)]);
     assert_eq!(answers.spent, [Some(Spent { used: 0, free_at: None })]);
 }
@@ -171,7 +176,7 @@ fn of(limit: u64, intents: usize, now: Duration) -> Claim {
 
 #[test]
 fn tokens_of_a_limit_that_a_lower_one_follows_go_back_though_their_lease_lasts_also_once_it_was_used_once_more() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
     assert_eq!(reply(&mut leases, granted(10), at(0), at(0)).lease_ms, 60_000);
     leases.cancel(Ticket(1));
@@ -181,19 +186,19 @@ fn tokens_of_a_limit_that_a_lower_one_follows_go_back_though_their_lease_lasts_a
     // By a lane that has the policy of before yet.
     assert_eq!(outcomes(leases.claim(Ticket(3), &of(LIMIT, 1, at(2_000)), at(2_000))), [Outcome::Granted]);
     assert_eq!(outcomes(leases.claim(Ticket(4), &of(5, 1, at(3_000)), at(3_000))), [Outcome::Denied(0)]);
-    assert!(leases.due(at(6_999)).turns.is_empty());
+    assert!(leases.due(at(6_999), first_run).turns.is_empty());
     assert_eq!(returned(&mut leases, at(7_000)), [9]);
 }
 
 #[test]
 fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_ends_by_when_it_was_sent_first() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
     let first = due_turn(&mut leases, at(0));
     leases.answered(first.call, Err(Refused), at(0), at(1_000));
     // Others need more meanwhile.
     assert_eq!(asks(&mut leases, 2, 500, at(1_000)), Claimed::Pending);
-    assert!(leases.due(at(1_050)).turns.is_empty(), "there is a pause");
+    assert!(leases.due(at(1_050), first_run).turns.is_empty(), "there is a pause");
     let repeated = due_turn(&mut leases, at(1_100));
     assert_eq!((repeated.number, &repeated.turn), (first.number, &first.turn));
     leases.answered(repeated.call, granted(10), at(1_100), at(1_200));
@@ -206,7 +211,7 @@ fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_en
 
 #[test]
 fn what_replays_owe_goes_with_the_next_turn_for_tokens_of_the_same_limit() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
     let owed = |limit, tokens| Owed::of(BudgetUse { limit, ..used("a") }, tokens, at(0), 1_000);
     leases.owe(vec![owed(LIMIT, 3), owed(5, 4)]);
@@ -257,7 +262,7 @@ fn short(name: &str) -> BudgetUse {
 
 #[test]
 fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_shorter_again_once_spent() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     let one = |now| claim(vec![short("a")], 10, now);
     let (mut now, mut lengths) = (0, Vec::new());
     assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
@@ -290,14 +295,20 @@ fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_
     let renewal = reply(&mut leases, granted(10), at(4_500), at(4_500));
     assert_eq!((renewal.want, renewal.back.len()), (10, 0));
     assert_eq!(outcomes(asks(&mut leases, 3, 1, at(4_900))), [Outcome::Granted]);
-    assert!(leases.due(at(5_000)).turns.is_empty(), "the lease of the first has ended, and there is a turn soon");
+    assert!(
+        leases.due(at(5_000), first_run).turns.is_empty(),
+        "the lease of the first has ended, and there is a turn soon"
+    );
     let renewal = reply(&mut leases, granted(5), at(9_000), at(9_000));
     assert_eq!((renewal.want, renewal.back[0].tokens), (5, 8), "half as many: most of them were not spent");
     for now in [9_500, 9_899] {
-        assert!(leases.due(at(now)).turns.is_empty(), "the lease of the second has ended: there may be a turn soon");
+        assert!(
+            leases.due(at(now), first_run).turns.is_empty(),
+            "the lease of the second has ended: there may be a turn soon"
+        );
     }
     assert_eq!(returned(&mut leases, at(9_900)), [10], "nobody has claimed for as long as a lease lasts");
-    assert!(leases.due(at(13_500)).turns.is_empty());
+    assert!(leases.due(at(13_500), first_run).turns.is_empty());
     assert_eq!(returned(&mut leases, at(14_000)), [5]);
 }
 
@@ -307,7 +318,7 @@ fn what_is_left_of_a_large_lease_goes_back_when_intents_no_longer_come_and_not_o
     assert_eq!(outcomes(asks(&mut leases, 2, 1, at(4_000))), [Outcome::Granted]);
     assert_eq!(reply(&mut leases, granted(10), at(4_500), at(4_500)).want, 10);
     for now in [5_000, 8_999] {
-        assert!(leases.due(at(now)).turns.is_empty(), "there is a turn soon, while intents come");
+        assert!(leases.due(at(now), first_run).turns.is_empty(), "there is a turn soon, while intents come");
     }
     assert_eq!(returned(&mut leases, at(9_000)), [99]);
     assert_eq!(leases.states()[0].held, 10, "a first refill stays");
@@ -315,7 +326,7 @@ fn what_is_left_of_a_large_lease_goes_back_when_intents_no_longer_come_and_not_o
 
 #[test]
 fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_them_all_in_the_end() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     let both = |now| claim(vec![short("a"), short("b")], 1, now);
     assert_eq!(leases.claim(Ticket(1), &both(at(0)), at(0)), Claimed::Pending);
     // The ledger answers one call at a time, and takes 90 ms for each.
@@ -326,7 +337,7 @@ fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_the
             break;
         }
         let mut sent_at = now;
-        for DueTurn { call, turn, .. } in leases.due(now).turns {
+        for DueTurn { call, turn, .. } in leases.due(now, first_run).turns {
             tokens_ended += turn.back.len();
             let answered_at = sent_at + at(90);
             leases.answered(call, granted(turn.want), now, answered_at);
@@ -353,13 +364,13 @@ fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not(
 /// What an instance holds of a small limit when no more of a campaign comes to it is denied to all others.
 #[test]
 fn a_first_batch_asks_for_what_it_needs_alone_and_later_ones_for_a_fiftieth_of_the_limit_more_at_most() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     for (batch, ahead) in [(1, None), (2, Some(LIMIT / 50))] {
         assert_eq!(asks(&mut leases, batch, 600, at(batch)), Claimed::Pending);
         let needed = reply(&mut leases, granted(600), at(batch), at(batch));
         assert_eq!((needed.need, needed.want), (600, 600));
         assert_eq!(outcomes(asks(&mut leases, batch, 600, at(batch))), [Outcome::Granted; 600]);
-        assert_eq!(leases.due(at(batch)).turns.first().map(|due| due.turn.want), ahead);
+        assert_eq!(leases.due(at(batch), first_run).turns.first().map(|due| due.turn.want), ahead);
     }
 }
 
@@ -368,11 +379,11 @@ fn a_first_batch_asks_for_what_it_needs_alone_and_later_ones_for_a_fiftieth_of_t
 fn no_more_is_held_than_a_second_spends_and_a_small_refill_and_calls_are_rare() {
     const BATCH: usize = 500;
     const PER_S: u64 = 50_000;
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     let large = || BudgetUse { limit: 1_000_000_000, span: SpanNow::Total, ..used("a") };
     let (mut calls, mut most_held) = (0, 0);
     let mut answer_all = |leases: &mut Leases, now| {
-        for DueTurn { call, turn, .. } in leases.due(now).turns {
+        for DueTurn { call, turn, .. } in leases.due(now, first_run).turns {
             calls += 1;
             leases.answered(call, Ok(TakeAnswer { granted: turn.want, ..answer(turn.want, 0, 0, Some(0)) }), now, now);
         }
@@ -392,7 +403,7 @@ fn no_more_is_held_than_a_second_spends_and_a_small_refill_and_calls_are_rare() 
 
 #[test]
 fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_needed_comes_in_whole_units() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     let large = || BudgetUse { limit: 1_000_000, best_effort: false, ..used("a") };
     assert_eq!(leases.claim(Ticket(1), &claim(vec![large()], 1, at(0)), at(0)), Claimed::Pending);
     let request = reply(&mut leases, granted(1_000), at(0), at(0));
@@ -405,7 +416,7 @@ fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_ne
         assert_eq!(found, [Outcome::Granted], "nobody waits");
         let mut next = at(now);
         while next < at(now + 1_000) {
-            let due = leases.due(next);
+            let due = leases.due(next, first_run);
             for DueTurn { call, turn, .. } in due.turns {
                 assert_eq!((turn.need, turn.unit, turn.least), (0, 1, 1));
                 want = if turn.want > 0 { turn.want } else { want };
@@ -421,9 +432,9 @@ fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_ne
 fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for_that() {
     let mut leases = holding("a", 10, at(0));
     assert_eq!(outcomes(asks(&mut leases, 2, 1, at(3_000))).len(), 1);
-    let due = leases.due(at(3_000));
+    let due = leases.due(at(3_000), first_run);
     assert_eq!((due.turns.len(), due.next_at), (0, Some(at(4_500))));
-    assert!(leases.due(at(4_499)).turns.is_empty());
+    assert!(leases.due(at(4_499), first_run).turns.is_empty());
     let request = reply(&mut leases, granted(10), at(4_500), at(4_510));
     assert_eq!((request.need, request.want, request.held), (0, 10, 9));
     assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_000))), [Outcome::Granted; 10]);
@@ -431,14 +442,14 @@ fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for
 
 #[test]
 fn an_unavailable_budget_is_told_to_those_who_do_not_wait_for_it() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     let patient = claim(vec![used("a")], 1, at(0));
     let hasty = |now| claim(vec![BudgetUse { unavailable_after: Some(at(1_000)), ..used("a") }], 1, now);
     assert_eq!(leases.claim(Ticket(1), &patient, at(0)), Claimed::Pending);
     assert_eq!(leases.claim(Ticket(2), &hasty(at(0)), at(0)), Claimed::Pending);
     reply(&mut leases, Err(Refused), at(0), at(10));
     assert!(leases.ready(at(1_009)).is_empty());
-    assert!(leases.due(at(20)).next_at <= Some(at(1_010)), "it is looked at again in time");
+    assert!(leases.due(at(20), first_run).next_at <= Some(at(1_010)), "it is looked at again in time");
     assert_eq!(leases.ready(at(1_010)), [Ticket(2)]);
     assert_eq!(outcomes(leases.claim(Ticket(2), &hasty(at(1_010)), at(1_010))), [Outcome::Unavailable(0)]);
     assert_eq!(leases.claim(Ticket(1), &patient, at(1_010)), Claimed::Pending);
@@ -450,7 +461,7 @@ fn beyond_the_most_budgets_the_least_recently_claimed_lease_is_given_back() {
     for n in 0..10 {
         assert_eq!(outcomes(leases.claim(Ticket(2 + n), &claim(vec![used(&format!("b{n}"))], 0, at(1)), at(1))), []);
     }
-    let turns = leases.due(at(1)).turns;
+    let turns = leases.due(at(1), first_run).turns;
     let back = turns.iter().flat_map(|due| due.turn.back.iter().map(|back| (&*due.budget.name, back.tokens)));
     assert_eq!(back.collect::<Vec<_>>(), [("a", 10)]);
     assert_eq!(leases.states().len(), 10);

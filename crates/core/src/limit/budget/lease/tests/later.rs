@@ -5,7 +5,7 @@ use crate::limit::budget::ledger::TakeAnswer;
 
 #[test]
 fn an_intent_that_a_budget_denies_leaves_another_one_to_a_later_intent_whose_ticket_waits_once_more() {
-    let mut leases = Leases::new(10, 1);
+    let mut leases = Leases::new(10);
     // `c` has been claimed before, so that it is asked for ahead of need.
     assert_eq!(outcomes(leases.claim(Ticket(1), &claim(vec![used("c")], 0, at(0)), at(0))), []);
     // One token of `a` is left.
@@ -22,7 +22,7 @@ fn an_intent_that_a_budget_denies_leaves_another_one_to_a_later_intent_whose_tic
         ..claim(vec![used("a"), used("b"), used("c")], 0, now)
     };
     assert_eq!(leases.claim(Ticket(2), &of_two(at(10)), at(10)), Claimed::Pending);
-    let turns = leases.due(at(10)).turns;
+    let turns = leases.due(at(10), first_run).turns;
     let call = |name: &str| turns.iter().find(|due| &*due.budget.name == name).unwrap().call;
     leases.answered(call("b"), Ok(answer(LIMIT, 0, 7, Some(60_000))), at(10), at(20));
     assert_eq!(leases.ready(at(20)), [Ticket(2)]);
@@ -41,7 +41,7 @@ fn what_is_put_back_was_not_spent_and_nothing_is_asked_for_in_its_place() {
         let taken = answers(asks(&mut leases, 1 + round, 50, now)).leases;
         leases.put_back(&[(used("a").id, taken[0].unwrap(), 50)], now);
     }
-    assert!(leases.due(at(100)).turns.is_empty(), "100 are held, and none was spent");
+    assert!(leases.due(at(100), first_run).turns.is_empty(), "100 are held, and none was spent");
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_spent_budget_is_asked_again_by_the_turn_that_gives_tokens_of_it_back() {
         let ahead = due_turn(&mut leases, at(1));
         leases.answered(ahead.call, all_spent(), at(1), at(1));
         assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_000))), [Outcome::Denied(0); 10]);
-        assert!(leases.due(at(5_000)).turns.is_empty(), "it is spent");
+        assert!(leases.due(at(5_000), first_run).turns.is_empty(), "it is spent");
         leases.put_back(&[(used("a").id, lease, 10)], at(5_100));
         assert_eq!(asks(&mut leases, 3, 10, at(5_100)), Claimed::Pending);
         let due = due_turn(&mut leases, at(5_100));
@@ -63,7 +63,7 @@ fn a_spent_budget_is_asked_again_by_the_turn_that_gives_tokens_of_it_back() {
         assert_eq!(leases.ready(at(5_200)), [Ticket(3)]);
         assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_200))), [outcome; 10]);
         if outcome != Outcome::Granted {
-            assert!(leases.due(at(5_200)).turns.is_empty(), "it is spent again");
+            assert!(leases.due(at(5_200), first_run).turns.is_empty(), "it is spent again");
             assert_eq!(outcomes(asks(&mut leases, 4, 10, at(5_300))), [outcome; 10]);
         }
     }

@@ -14,12 +14,12 @@ fn of_all(judged_at: Duration) -> Claim {
 
 #[test]
 fn a_batch_has_its_tokens_before_one_of_its_budgets_is_asked_for_a_second_time() {
-    let mut leases = Leases::new(1_000, 1);
+    let mut leases = Leases::new(1_000);
     assert_eq!(leases.claim(Ticket(1), &of_all(at(0)), at(0)), Claimed::Pending);
     let mut asked = 0;
     while asked < BUDGETS {
         assert!(leases.ready(at(0)).is_empty());
-        let turns = leases.due(at(0)).turns;
+        let turns = leases.due(at(0), first_run).turns;
         asked += turns.len();
         assert_eq!(turns.len(), MOST_TURNS);
         for DueTurn { call, turn, .. } in turns {
@@ -31,12 +31,12 @@ fn a_batch_has_its_tokens_before_one_of_its_budgets_is_asked_for_a_second_time()
 
 #[test]
 fn budgets_that_are_never_answered_keep_no_other_one_from_its_turn() {
-    let (mut leases, mut asked) = (Leases::new(1_000, 1), BTreeSet::new());
+    let (mut leases, mut asked) = (Leases::new(1_000), BTreeSet::new());
     for round in 0..3 {
         // The pauses are over, and all of them are needed again.
         let now = at(round * 10_000);
         assert_eq!(leases.claim(Ticket(1), &of_all(now), now), Claimed::Pending);
-        for DueTurn { call, budget, .. } in leases.due(now).turns {
+        for DueTurn { call, budget, .. } in leases.due(now, first_run).turns {
             asked.insert(budget.name);
             leases.answered(call, Err(Refused), now, now);
         }

@@ -23,14 +23,14 @@ struct Instances {
 
 impl Instances {
     fn new(limit: u64, span: SpanNow) -> Self {
-        let (used, leases) = (BudgetUse { limit, span, ..used("a") }, [1, 2].map(|run| Leases::new(10, run)));
+        let (used, leases) = (BudgetUse { limit, span, ..used("a") }, [(); 2].map(|()| Leases::new(10)));
         Self { book: TokenBook::default(), leases, used, waits: 0, turns: 0, most_wanted: 0, most_held: 0 }
     }
 
     /// Makes the turns that are due.
     fn pump(&mut self, holder: usize, ms: u64) {
         let leases = &mut self.leases[holder];
-        for DueTurn { call, number, turn, .. } in leases.due(at(ms)).turns {
+        for DueTurn { call, number, turn, .. } in leases.due(at(ms), first_run).turns {
             let answer = self.book.turn(HOLDERS[holder], number, &turn, time(ms.cast_signed())).unwrap();
             leases.answered(call, Ok(answer), at(ms), at(ms));
             (self.turns, self.most_wanted) = (self.turns + 1, self.most_wanted.max(turn.want));

@@ -119,6 +119,11 @@ impl Instance {
     fn passed(&self, at: i64) -> Duration {
         self.clock + Duration::from_millis(at.try_into().unwrap())
     }
+
+    fn due(&mut self, at: i64) -> Due {
+        let (run, passed) = (self.run, self.passed(at));
+        self.leases.due(passed, || TurnNumber { run, number: 0 })
+    }
 }
 
 /// What a process lost of a window of a budget when it was killed.
@@ -188,7 +193,7 @@ impl World {
         Instance {
             life: self.lives,
             run,
-            leases: Leases::new(10_000, run),
+            leases: Leases::new(10_000),
             lanes: (0..self.load.lanes).map(|_| Lane::default()).collect(),
             clock,
             tick_at: None,
@@ -266,7 +271,7 @@ impl World {
         let now = self.now();
         for instance in &mut self.instances {
             assert!(instance.leases.is_settled(), "everything is given back: {:?}", instance.leases);
-            let after = instance.leases.due(instance.passed(now));
+            let after = instance.due(now);
             assert!(after.turns.is_empty(), "everything was given back: {after:?}");
         }
     }
@@ -415,7 +420,7 @@ impl World {
         let now = self.now();
         let instance = &mut self.instances[index];
         let passed = instance.passed(now);
-        let due = instance.leases.due(passed);
+        let due = instance.due(now);
         let ready = instance.leases.ready(passed);
         self.check_ready(index, &ready);
         for due in due.turns {
