@@ -11,7 +11,7 @@ use super::{
     keyspace::Keyspace,
     names::Names,
     node::Request,
-    open::get_epoch,
+    open::get,
     request_error::{RequestError, lost_history},
     script::Script,
     stats::RetryCause,
@@ -72,7 +72,7 @@ async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Resul
 async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, RequestError> {
     let slot = keyspace.slot(place.shard);
     let value = cluster.ask(slot, call(Vec::new(), "", place, keyspace)).await?;
-    let epoch = cluster.ask(slot, get_epoch(keyspace, place.shard)).await?;
+    let epoch = cluster.ask(slot, get(keyspace.epoch_key(place.shard))).await?;
     let epoch: Option<String> = redis::from_redis_value(epoch).ok();
     if epoch.as_deref() != Some(keyspace.epoch()) {
         return Err(RequestError::lost("the epoch is gone or another"));

@@ -283,13 +283,9 @@ pub(super) async fn ask_epochs(
     keyspace: &Keyspace,
     shards: impl IntoIterator<Item = u16>,
 ) -> Vec<Result<Option<String>, RequestError>> {
-    let requests = shards.into_iter().map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
+    let requests = shards.into_iter().map(|shard| (keyspace.slot(shard), get(keyspace.epoch_key(shard))));
     let replies = cluster.ask_all(requests.collect()).await;
     replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).ok())).collect()
-}
-
-pub(super) fn get_epoch(keyspace: &Keyspace, shard: u16) -> Request {
-    get(keyspace.epoch_key(shard))
 }
 
 pub(super) fn get(key: String) -> Request {
