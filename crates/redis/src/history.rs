@@ -37,7 +37,7 @@ pub(super) async fn named_history(
 pub(super) async fn forget(user: UserHash, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<u64, StoreError> {
     let place = keyspace.meta().layout.place(user);
     let keys = vec![keyspace.epoch_key(place.shard), keyspace.bucket_key(place.shard, place.bucket)];
-    let args = vec![keyspace.epoch().as_bytes().to_vec(), place.field.to_bytes()];
+    let args = [keyspace.epoch().as_bytes().to_vec(), place.field.to_bytes()];
     let request = Request::call(Script::Forget, keys, args);
     let reply = cluster.ask(keyspace.slot(place.shard), request).await;
     let torn = |_| cluster.torn("the number of entries");
@@ -82,7 +82,7 @@ async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -
 
 fn call(mut keys: Vec<String>, epoch: &str, place: Place, keyspace: &Keyspace) -> Request {
     keys.push(keyspace.bucket_key(place.shard, place.bucket));
-    Request::call(Script::History, keys, vec![epoch.as_bytes().to_vec(), place.field.to_bytes()])
+    Request::call(Script::History, keys, [epoch.as_bytes().to_vec(), place.field.to_bytes()])
 }
 
 fn history_in(value: redis::Value, cluster: &Cluster) -> Result<Vec<u8>, RequestError> {

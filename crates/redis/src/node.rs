@@ -40,8 +40,8 @@ pub(super) enum Request {
 }
 
 impl Request {
-    pub(super) fn call(script: Script, keys: Vec<String>, args: Vec<Vec<u8>>) -> Self {
-        Self::Call { script, keys, args, latest: None }
+    pub(super) fn call(script: Script, keys: Vec<String>, args: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
+        Self::Call { script, keys, args: args.into_iter().map(Into::into).collect(), latest: None }
     }
 
     pub(super) fn plain(name: &str, args: impl ToRedisArgs) -> Self {

@@ -171,8 +171,8 @@ pub(super) fn foreign(keyspace: &Keyspace, reason: &str) -> StoreError {
 /// Writes the meta key as "creating", unless another worker was first; gives what is there then.
 async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), StoreError> {
     let fields = ours.meta().to_fields(State::Creating);
-    let args = fields.into_iter().flat_map(|(name, value)| [name.as_bytes().to_vec(), value.into_bytes()]);
-    let request = Request::call(Script::Create, vec![ours.meta_key().to_owned()], args.collect());
+    let args = fields.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    let request = Request::call(Script::Create, vec![ours.meta_key().to_owned()], args);
     let value = cluster.ask(ours.meta_slot(), request).await.map_err(startup)?;
     parse_meta(ours, value)?.ok_or_else(|| foreign(ours, "it is empty after it was written"))
 }

@@ -64,7 +64,6 @@ pub(super) fn guarded(guards: &[(String, &str)], commands: &[Command]) -> Reques
         args.push(command.words.len().to_string());
         args.extend(command.words.iter().cloned());
     }
-    let args = args.into_iter().map(String::into_bytes).collect();
     Request::call(Script::Guarded, keys, args)
 }
 
