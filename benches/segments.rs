@@ -103,7 +103,7 @@ fn main() {
 }
 
 fn write_set(folder: &Path, (spread, users): (Spread, u32), version: u32) {
-    let mut segments = vec![Blocks::new(); SEGMENTS];
+    let mut segments = vec![Blocks::default(); SEGMENTS];
     for first in (0..users).step_by(BLOCK as usize) {
         let mut bits = vec![vec![0_u8; BLOCK as usize / 8]; SEGMENTS];
         for user in first..(first + BLOCK).min(users) {

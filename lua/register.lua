@@ -42,9 +42,7 @@ else
   if not before.since then
     redis.call('HSET', key, ':since', whole(now))
   end
-  if redis.call('PTTL', key) < lives_ms + KEEP_MS then
-    redis.call('PEXPIRE', key, whole(lives_ms + KEEP_MS))
-  end
+  keep_for(key, lives_ms + KEEP_MS)
 end
 for _, gone in ipairs(before.gone) do
   if gone ~= instance then

@@ -79,12 +79,9 @@ end
 for _, field in ipairs(gone) do
   redis.call('HDEL', key, field)
 end
-local left = redis.call('PTTL', key)
 if ends_in == 0 then
-  if left >= 0 then
-    redis.call('PERSIST', key)
-  end
-elseif left ~= -2 and left < ends_in then
-  redis.call('PEXPIRE', key, whole(ends_in))
+  redis.call('PERSIST', key)
+else
+  keep_for(key, ends_in)
 end
 return found

@@ -128,9 +128,7 @@ local member = { run = run, turn = turn, ends = max(rate_till, busy_till), held 
 member.more = { rate_till, rate, busy_counts, tonumber(ARGV[7]), busy_till, busy, lease_ends }
 write_member(members_key, own, member)
 local keep_ms = max(rate_till, busy_till) - now + SECOND_MS
-if redis.call('PTTL', members_key) < keep_ms then
-  redis.call('PEXPIRE', members_key, whole(keep_ms))
-end
+keep_for(members_key, keep_ms)
 
 local is_member = { [own] = true }
 for _, member in ipairs(found.others) do
@@ -140,9 +138,7 @@ local function hand_on(holder, ends)
   local waiting = is_member[holder] and (redis.call('HGET', ends_key, holder) or '')
   if waiting and #waiting + #ends <= ENDS_BYTES then
     redis.call('HSET', ends_key, holder, waiting .. ends)
-    if redis.call('PTTL', ends_key) < keep_ms then
-      redis.call('PEXPIRE', ends_key, whole(keep_ms))
-    end
+    keep_for(ends_key, keep_ms)
   end
 end
 local taken = 0

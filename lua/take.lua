@@ -310,15 +310,9 @@ for _, field in ipairs(written) do
 end
 -- The key outlives all that counts by a day, because a clock that is ahead ends it. It is never made to end earlier: another version of
 -- the policy may look back further, and in total without end.
-local ends_in = redis.call('PTTL', key)
 if kind == 't' then
-  if ends_in >= 0 then
-    redis.call('PERSIST', key)
-  end
+  redis.call('PERSIST', key)
 elseif not has_total then
-  local wanted = DAY_MS + (kind == 'r' and from + 2 * lease_ms + width or max(0, to - now) + HOUR_MS)
-  if ends_in < wanted then
-    redis.call('PEXPIRE', key, whole(wanted))
-  end
+  keep_for(key, DAY_MS + (kind == 'r' and from + 2 * lease_ms + width or max(0, to - now) + HOUR_MS))
 end
 return reply

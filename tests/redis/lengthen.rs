@@ -67,7 +67,7 @@ fn lose_tables(server: &RedisServer, keyspace: &Keyspace) {
         keyspace.campaigns_key(),
         keyspace.campaign_names_key(),
         keyspace.commits_key(),
-        &keyspace.rebuild_key(),
+        keyspace.rebuild_key(),
     ];
     server.query::<()>(&[&["DEL"], tables.as_slice()].concat()).unwrap();
 }

@@ -196,9 +196,9 @@ async fn frozen_at(step: usize, work: &Work) -> bool {
     let first_run = unique("first");
     let Some((first, freezer)) = frozen_run(step, &options, work, &first_run).await else { return false };
     let lock = before.keyspace.rebuild_lock_key();
-    let holder: Option<String> = server.query(&["GET", &lock]).unwrap();
+    let holder: Option<String> = server.query(&["GET", lock]).unwrap();
     // As after the 20 s for which it holds.
-    server.query::<()>(&["DEL", &lock]).unwrap();
+    server.query::<()>(&["DEL", lock]).unwrap();
     let second = rebuild(options.clone(), work.clone(), unique("second"));
     let second = tokio::time::timeout(DEADLINE, second).await.unwrap();
     // The first run had noted that the history is as long as that.
@@ -219,7 +219,7 @@ async fn frozen_at(step: usize, work: &Work) -> bool {
     }
     if ended.is_ok() {
         // All was restored before, and the other run had nothing to do: what is left is to forget its own progress.
-        expected.remove(&before.keyspace.rebuild_key());
+        expected.remove(before.keyspace.rebuild_key());
     }
     assert_eq!(everything(&server), expected, "step {step} of {work:?}: the first run ended with {ended:?}");
     let refused = match &ended {
@@ -263,7 +263,7 @@ async fn killed_at(step: usize) -> bool {
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     // As after the 20 s for which it holds.
-    server.query::<()>(&["DEL", &keyspace.rebuild_lock_key()]).unwrap();
+    server.query::<()>(&["DEL", keyspace.rebuild_lock_key()]).unwrap();
     let second = rebuild(options.clone(), Work::Lengthen, unique("second"));
     let second = tokio::time::timeout(DEADLINE, second).await.unwrap();
     assert!(second.is_ok() || is_over(&second), "step {step}: {second:?}");

@@ -222,7 +222,8 @@ impl<'a> AdmitRun<'a> {
         let mut calls = Vec::with_capacity(sends.len());
         for sends in sends {
             if self.moving.contains(&sends[0].place.shard) {
-                calls.extend(plan::by_bucket(&sends).map(|sends| AdmitCall { sends, kind: CallKind::OneKey }));
+                let by_bucket = sends.chunk_by(|a, b| a.place.bucket == b.place.bucket);
+                calls.extend(by_bucket.map(|sends| AdmitCall { sends: sends.to_vec(), kind: CallKind::OneKey }));
             } else {
                 calls.push(AdmitCall { sends, kind: CallKind::Whole });
             }

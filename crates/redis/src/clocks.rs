@@ -14,6 +14,7 @@ use weir_core::{
 use super::{
     address::NodeAddr,
     cluster::Cluster,
+    node::Request,
     open::startup,
     options::RedisOptions,
     request_error::RequestError,
@@ -41,7 +42,7 @@ impl NodeClocks {
         let mut answered = Vec::new();
         for node in &nodes {
             let asked = clock.passed();
-            match self.cluster.ask_node(node, cmd("TIME")).await {
+            match self.cluster.ask_node(node, Request::Plain(cmd("TIME"))).await {
                 Ok(value) => {
                     let time = time_of(value).ok_or_else(|| startup(RequestError::torn(node, "TIME")))?;
                     answered.push(OtherClock::new(node.to_string(), (asked, clock.passed()), time));

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use redis::{Cmd, cmd};
+use redis::Cmd;
 use tokio::task::JoinSet;
 
 use super::{
@@ -203,13 +203,12 @@ impl Cluster {
         candidates.extend(self.options.nodes.iter().cloned());
         candidates.extend(self.moved.iter().map(|(_, to)| to.clone()));
         candidates.sort_by_key(|addr| self.silent.contains(addr));
-        let mut tried: Vec<NodeAddr> = Vec::new();
+        let mut tried = BTreeSet::new();
         let mut first = None;
         for addr in candidates {
-            if tried.contains(&addr) {
+            if !tried.insert(addr.clone()) {
                 continue;
             }
-            tried.push(addr.clone());
             match self.read_map(&addr).await {
                 Ok(mut map) => {
                     for (slot, owner) in self.moved.drain(..) {
@@ -232,9 +231,7 @@ impl Cluster {
     }
 
     async fn read_map(&mut self, addr: &NodeAddr) -> Result<SlotMap, RequestError> {
-        let mut command = cmd("CLUSTER");
-        command.arg("SLOTS");
-        match self.ask_node(addr, command).await {
+        match self.ask_node(addr, Request::plain("CLUSTER", "SLOTS")).await {
             Ok(value) => SlotMap::of_reply(&value, addr).ok_or_else(|| RequestError::torn(addr, "CLUSTER SLOTS")),
             Err(error) if error.message.contains("cluster support disabled") => Ok(SlotMap::Single(addr.clone())),
             Err(error) => Err(error),
@@ -246,9 +243,9 @@ impl Cluster {
         RequestError::torn(&self.options.nodes[0], what)
     }
 
-    pub(super) async fn ask_node(&mut self, addr: &NodeAddr, command: Cmd) -> Reply {
+    pub(super) async fn ask_node(&mut self, addr: &NodeAddr, request: Request) -> Reply {
         let mut node = self.nodes.remove(addr).unwrap_or_else(|| self.node(addr.clone()));
-        let reply = node.exchange(&[(Asking::No, Request::Plain(command))]).await.pop();
+        let reply = node.exchange(&[(Asking::No, request)]).await.pop();
         self.nodes.insert(addr.clone(), node);
         reply.unwrap_or_else(|| Err(RequestError::torn(addr, "no reply")))
     }

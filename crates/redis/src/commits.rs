@@ -163,7 +163,8 @@ impl Keeper {
 
     /// Writes what is not written; what fails is tried again.
     async fn write(&mut self) {
-        while let Some(fields) = self.next_open() {
+        while !self.open.is_empty() {
+            let fields: Vec<String> = self.open.iter().take(FIELDS_A_ROUND).cloned().collect();
             let requests = fields.iter().map(|field| {
                 let offset = self.noted.get(field).copied().unwrap_or(0);
                 let note = Request::plain("HSETNX", (self.keyspace.commits_key(), field, offset));
@@ -177,11 +178,6 @@ impl Keeper {
             }
             self.open.retain(|field| !fields.contains(field));
         }
-    }
-
-    fn next_open(&self) -> Option<Vec<String>> {
-        let fields: Vec<String> = self.open.iter().take(FIELDS_A_ROUND).cloned().collect();
-        (!fields.is_empty()).then_some(fields)
     }
 
     async fn read(&mut self) -> Result<CommittedFields, StoreError> {

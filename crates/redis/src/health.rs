@@ -12,6 +12,7 @@ use super::{
     address::NodeAddr,
     cluster::Cluster,
     keyspace::Keyspace,
+    node::Request,
     open::look_at_epochs,
     request_error::{RequestError, lost_history},
     stats::RetryCause,
@@ -80,10 +81,10 @@ impl RedisStore {
         let mut all = Vec::new();
         for node in self.cluster.primaries() {
             let began = Instant::now();
-            let mut reply = self.cluster.ask_node(&node, cmd("INFO")).await;
+            let mut reply = self.cluster.ask_node(&node, Request::Plain(cmd("INFO"))).await;
             // An ACL may keep INFO back; then that it answers has to do.
             if reply.as_ref().is_err_and(|error| error.cause == RetryCause::Refused) {
-                reply = self.cluster.ask_node(&node, cmd("PING")).await;
+                reply = self.cluster.ask_node(&node, Request::Plain(cmd("PING"))).await;
             }
             let answered_ms = began.elapsed().as_secs_f64() * 1000.0;
             let health = match reply {

@@ -11,7 +11,7 @@ use super::{
     keyspace::Keyspace,
     names::Names,
     node::Request,
-    open::get_epoch,
+    open::get,
     request_error::{RequestError, lost_history},
     script::Script,
     stats::RetryCause,
@@ -37,7 +37,7 @@ pub(super) async fn named_history(
 pub(super) async fn forget(user: UserHash, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<u64, StoreError> {
     let place = keyspace.meta().layout.place(user);
     let keys = vec![keyspace.epoch_key(place.shard), keyspace.bucket_key(place.shard, place.bucket)];
-    let args = vec![keyspace.epoch().as_bytes().to_vec(), place.field.to_bytes()];
+    let args = [keyspace.epoch().as_bytes().to_vec(), place.field.to_bytes()];
     let request = Request::call(Script::Forget, keys, args);
     let reply = cluster.ask(keyspace.slot(place.shard), request).await;
     let torn = |_| cluster.torn("the number of entries");
@@ -72,7 +72,7 @@ async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Resul
 async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, RequestError> {
     let slot = keyspace.slot(place.shard);
     let value = cluster.ask(slot, call(Vec::new(), "", place, keyspace)).await?;
-    let epoch = cluster.ask(slot, get_epoch(keyspace, place.shard)).await?;
+    let epoch = cluster.ask(slot, get(keyspace.epoch_key(place.shard))).await?;
     let epoch: Option<String> = redis::from_redis_value(epoch).ok();
     if epoch.as_deref() != Some(keyspace.epoch()) {
         return Err(RequestError::lost("the epoch is gone or another"));
@@ -82,7 +82,7 @@ async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -
 
 fn call(mut keys: Vec<String>, epoch: &str, place: Place, keyspace: &Keyspace) -> Request {
     keys.push(keyspace.bucket_key(place.shard, place.bucket));
-    Request::call(Script::History, keys, vec![epoch.as_bytes().to_vec(), place.field.to_bytes()])
+    Request::call(Script::History, keys, [epoch.as_bytes().to_vec(), place.field.to_bytes()])
 }
 
 fn history_in(value: redis::Value, cluster: &Cluster) -> Result<Vec<u8>, RequestError> {

@@ -144,6 +144,10 @@ keys! {
     activity_key => "activity",
     /// The instances that share places, a hash (`lua/sync.lua`).
     activity_members_key => "activity-members",
+    /// Where a rebuild keeps how far it is, a hash.
+    rebuild_key => "rebuild",
+    /// Held by the rebuild that is running.
+    rebuild_lock_key => "rebuilding",
     ;
     /// The key of a shard's epoch.
     epoch_key => "e",
@@ -231,16 +235,6 @@ impl Keyspace {
         let (name, keys) = L::keys(key);
         let shard = self.limit_shard(name);
         (self.slot(shard), keys.into_iter().map(|key| self.limit_key(shard, key)).collect())
-    }
-
-    /// Where a rebuild keeps how far it is, a hash.
-    pub fn rebuild_key(&self) -> String {
-        format!("{}:rebuild", self.meta_key().strip_suffix(":meta").unwrap_or_default())
-    }
-
-    /// Held by the rebuild that is running.
-    pub fn rebuild_lock_key(&self) -> String {
-        format!("{}:rebuilding", self.meta_key().strip_suffix(":meta").unwrap_or_default())
     }
 
     fn stem(&self, shard: u16) -> &str {

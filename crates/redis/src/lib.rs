@@ -51,9 +51,7 @@ pub use keyspace::{FORMAT, Keyspace, Lengthening, Meta};
 pub use ledger::{LedgerClock, RedisLedger};
 pub use network::{Boxed, Link, Network, Tcp};
 pub use open::{KeyspaceSeed, Looked, Opened, look, open};
-pub use options::{
-    Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, Passwords, RedisOptions, TlsFiles, Tuning, WhenMissing,
-};
+pub use options::{Absent, BadOptions, Eviction, Password, Passwords, RedisOptions, TlsFiles, Tuning, WhenMissing};
 pub use pool::{PooledStore, RedisPool};
 pub use refunds::RedisRefunds;
 pub use servers::LISTPACK_VALUE_BYTES;

@@ -40,8 +40,8 @@ pub(super) enum Request {
 }
 
 impl Request {
-    pub(super) fn call(script: Script, keys: Vec<String>, args: Vec<Vec<u8>>) -> Self {
-        Self::Call { script, keys, args, latest: None }
+    pub(super) fn call(script: Script, keys: Vec<String>, args: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
+        Self::Call { script, keys, args: args.into_iter().map(Into::into).collect(), latest: None }
     }
 
     pub(super) fn plain(name: &str, args: impl ToRedisArgs) -> Self {
@@ -247,14 +247,12 @@ impl Node {
     }
 
     async fn load(&mut self, source: &str) -> Result<String, RequestError> {
-        let mut command = cmd("SCRIPT");
-        command.arg("LOAD").arg(source);
-        self.one(command, "SCRIPT LOAD").await
+        self.one(cmd("SCRIPT").arg("LOAD").arg(source), "SCRIPT LOAD").await
     }
 
     async fn read_clock(&mut self) -> Result<(), RequestError> {
         let before = self.options.network.passed();
-        let (seconds, micros): (u64, u64) = self.one(cmd("TIME"), "TIME").await?;
+        let (seconds, micros): (u64, u64) = self.one(&cmd("TIME"), "TIME").await?;
         self.clock = Some((seconds * 1_000 + micros / 1_000, before));
         Ok(())
     }
@@ -265,9 +263,9 @@ impl Node {
         Ok(shown.saturating_add(millis(at.saturating_sub(since))).to_string())
     }
 
-    async fn one<T: FromRedisValue>(&mut self, command: Cmd, what: &str) -> Result<T, RequestError> {
+    async fn one<T: FromRedisValue>(&mut self, command: &Cmd, what: &str) -> Result<T, RequestError> {
         let mut pipeline = Pipeline::with_capacity(1);
-        pipeline.add_command(command);
+        pipeline.add_command(command.clone());
         match self.send(&pipeline).await?.pop() {
             Some(Value::ServerError(error)) => Err(RequestError::of_reply(&error, &self.addr)),
             Some(value) => redis::from_redis_value(value).map_err(|_| RequestError::torn(&self.addr, what)),

@@ -171,8 +171,8 @@ pub(super) fn foreign(keyspace: &Keyspace, reason: &str) -> StoreError {
 /// Writes the meta key as "creating", unless another worker was first; gives what is there then.
 async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), StoreError> {
     let fields = ours.meta().to_fields(State::Creating);
-    let args = fields.into_iter().flat_map(|(name, value)| [name.as_bytes().to_vec(), value.into_bytes()]);
-    let request = Request::call(Script::Create, vec![ours.meta_key().to_owned()], args.collect());
+    let args = fields.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    let request = Request::call(Script::Create, vec![ours.meta_key().to_owned()], args);
     let value = cluster.ask(ours.meta_slot(), request).await.map_err(startup)?;
     parse_meta(ours, value)?.ok_or_else(|| foreign(ours, "it is empty after it was written"))
 }
@@ -283,13 +283,9 @@ pub(super) async fn ask_epochs(
     keyspace: &Keyspace,
     shards: impl IntoIterator<Item = u16>,
 ) -> Vec<Result<Option<String>, RequestError>> {
-    let requests = shards.into_iter().map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
+    let requests = shards.into_iter().map(|shard| (keyspace.slot(shard), get(keyspace.epoch_key(shard))));
     let replies = cluster.ask_all(requests.collect()).await;
     replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).ok())).collect()
-}
-
-pub(super) fn get_epoch(keyspace: &Keyspace, shard: u16) -> Request {
-    get(keyspace.epoch_key(shard))
 }
 
 pub(super) fn get(key: String) -> Request {

@@ -16,8 +16,6 @@ use super::{
     network::{Network, Tcp},
 };
 
-pub const MAX_PREFIX_BYTES: usize = 64;
-
 /// Files with certificates for TLS, in PEM, read for each connection: they may be replaced. Without a CA the system's are used.
 #[derive(Debug, Clone, Default)]
 pub struct TlsFiles {
@@ -80,7 +78,7 @@ pub struct RedisOptions {
     pub database: i64,
     /// `Some` for `rediss://`.
     pub tls: Option<TlsFiles>,
-    /// What all keys begin with: letters, digits, `_`, `-`, `.`; at most [`MAX_PREFIX_BYTES`].
+    /// What all keys begin with: letters, digits, `_`, `-`, `.`; at most 64.
     pub prefix: String,
     /// Shards of a keyspace that is made, and what one that is there must have.
     pub shards: u16,
@@ -169,10 +167,6 @@ pub enum BadOptions {
     NoNodes,
     #[error("redis.nodes: all nodes must have the same scheme, user, password and database")]
     Mixed,
-    #[error(
-        "redis.prefix: {0:?} must be 1 to {MAX_PREFIX_BYTES} letters, digits, \"_\", \"-\" or \".\", so that it cannot disturb the hash tags"
-    )]
-    Prefix(String),
 }
 
 impl RedisOptions {
@@ -223,14 +217,6 @@ impl RedisOptions {
 
     pub(super) fn bounds(&self, meta: &Meta) -> HistoryBounds {
         HistoryBounds { retention_ms: meta.history_ms, max_entries: self.max_entries }
-    }
-
-    pub fn check_prefix(prefix: &str) -> Result<(), BadOptions> {
-        let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        if (1..=MAX_PREFIX_BYTES).contains(&prefix.len()) && prefix.chars().all(fine) {
-            return Ok(());
-        }
-        Err(BadOptions::Prefix(prefix.to_owned()))
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn script_time(time: Time) -> u64 {
     millis.cast_unsigned()
 }
 
-fn put_u16(out: &mut Vec<u8>, number: usize) {
+pub(super) fn put_u16(out: &mut Vec<u8>, number: usize) {
     out.extend_from_slice(&u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes());
 }
 

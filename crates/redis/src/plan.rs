@@ -96,10 +96,6 @@ fn in_order(pending: &[Planned]) -> Vec<Planned> {
     sorted
 }
 
-pub(super) fn by_bucket(call: &[Planned]) -> impl Iterator<Item = Vec<Planned>> {
-    call.chunk_by(|a, b| a.place.bucket == b.place.bucket).map(<[Planned]>::to_vec)
-}
-
 #[cfg(test)]
 mod tests {
     use weir_core::basis::shard::HashField;

@@ -216,9 +216,9 @@ impl Rebuild {
                 lost.push(shard);
             }
         }
-        let key = self.keyspace.rebuild_key();
+        let forget = lost.is_empty().then(|| Command::delete([self.keyspace.rebuild_key()]));
         // Where another run has done it, this one does not hold the lock.
-        let done = self.write(lost.is_empty().then(|| Command::delete([key])).into_iter().collect()).await;
+        let done = self.write(forget.into_iter().collect()).await;
         self.leave().await;
         done.map(|()| lost)
     }

@@ -21,7 +21,7 @@ use super::{
     node::Request,
     open::{look_at_epochs, renewed},
     options::RedisOptions,
-    packing::{put_field, script_time},
+    packing::{put_field, put_u16, script_time},
     script::Script,
     sequence::{self, Sequences},
     stats::RedisStats,
@@ -167,13 +167,12 @@ fn request(
     let mut items = Vec::with_capacity(24 * piece.len());
     for (place, at) in piece {
         let Refund { id, at: time, offset, .. } = refunds[*at];
-        let key = u16::try_from(buckets.binary_search(&place.bucket).unwrap_or_default()).unwrap_or_default();
         let time = time.map_or(MAX_ENTRY_MS.cast_unsigned(), script_time);
-        items.extend_from_slice(&key.to_be_bytes());
+        put_u16(&mut items, buckets.binary_search(&place.bucket).unwrap_or_default());
         items.extend_from_slice(&id.0.to_be_bytes()[2..]);
         items.extend_from_slice(&time.to_be_bytes()[3..]);
         items.extend_from_slice(&offset.max(0).cast_unsigned().to_be_bytes()[2..]);
         put_field(&mut items, place.field);
     }
-    Request::call(Script::Refund, keys, vec![guard.text().into(), field.into(), items])
+    Request::call(Script::Refund, keys, [guard.text().into(), field.into(), items])
 }

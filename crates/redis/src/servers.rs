@@ -1,11 +1,11 @@
 //! The settings that every server should have, and whether it has them.
 
-use redis::cmd;
 use weir_core::ports::StoreError;
 
 use super::{
     address::NodeAddr,
     cluster::Cluster,
+    node::Request,
     options::{Absent, Eviction, Tuning},
     request_error::RequestError,
     stats::RetryCause,
@@ -34,9 +34,7 @@ pub(super) async fn check(cluster: &mut Cluster) -> Result<Vec<String>, StoreErr
 }
 
 async fn check_eviction(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<String>) -> Result<(), StoreError> {
-    let mut command = cmd("INFO");
-    command.arg("memory");
-    let info: String = match cluster.ask_node(node, command).await {
+    let info: String = match cluster.ask_node(node, Request::plain("INFO", "memory")).await {
         Ok(value) => redis::from_redis_value(value).unwrap_or_default(),
         Err(error) => return unreadable(error, node, ("maxmemory-policy", "noeviction"), out),
     };
@@ -60,9 +58,7 @@ async fn check_eviction(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
 async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<String>) -> Result<(), StoreError> {
     // The older of its two names: every version knows it.
     const NAME: &str = "hash-max-ziplist-value";
-    let mut command = cmd("CONFIG");
-    command.arg("GET").arg(NAME);
-    let pairs: Vec<String> = match cluster.ask_node(node, command).await {
+    let pairs: Vec<String> = match cluster.ask_node(node, Request::plain("CONFIG", ("GET", NAME))).await {
         Ok(value) => redis::from_redis_value(value).unwrap_or_default(),
         Err(error) => return unreadable(error, node, ("hash-max-listpack-value", "1024"), out),
     };
@@ -74,9 +70,8 @@ async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
     let costs = format!("{node}: hash-max-listpack-value is {known}, and histories take half as much memory again");
     match cluster.options().tuning {
         Tuning::Set => {
-            let mut command = cmd("CONFIG");
-            command.arg("SET").arg(NAME).arg(LISTPACK_VALUE_BYTES);
-            if let Err(error) = cluster.ask_node(node, command).await {
+            let set = Request::plain("CONFIG", ("SET", NAME, LISTPACK_VALUE_BYTES));
+            if let Err(error) = cluster.ask_node(node, set).await {
                 return unreadable(error, node, ("hash-max-listpack-value", "1024"), out);
             }
         }

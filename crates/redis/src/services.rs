@@ -60,8 +60,7 @@ impl Services for RedisServices {
         let slot = self.keyspace.slot(self.keyspace.limit_shard(service.as_str()));
         let keys = vec![self.keyspace.service_key(service.as_str())];
         let numbers = numbers.into_iter().chain([MAX_INSTANCES]).map(|number| number.to_string());
-        let args = [instance.to_string()].into_iter().chain(numbers).map(String::into_bytes).collect();
-        let call = Request::call(Script::Register, keys, args);
+        let call = Request::call(Script::Register, keys, [instance.to_string()].into_iter().chain(numbers));
         let value = self.cluster.ask(slot, call).await.map_err(startup)?;
         registered(value).ok_or_else(|| startup(self.torn()))
     }

@@ -113,7 +113,7 @@ impl<L: OnRedis> RedisShare<L> {
     ) -> Result<(u16, Request), StoreError> {
         let (slot, keys) = L::place(&self.keyspace, key, turn);
         let head = [self.member.clone(), number.run.to_string(), number.number.to_string()];
-        let args = head.map(String::into_bytes).into_iter().chain(L::args(self, key, turn)?).collect();
+        let args = head.map(String::into_bytes).into_iter().chain(L::args(self, key, turn)?);
         Ok((slot, Request::call(L::SCRIPT, keys, args)))
     }
 

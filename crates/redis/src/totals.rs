@@ -44,7 +44,6 @@ pub(super) async fn make_room(cluster: &mut Cluster, keyspace: &Keyspace, shard:
             args.extend(mark_places(key).map(|bit| bit.to_string()));
             keys.push(key.clone());
         }
-        let args = args.into_iter().map(String::into_bytes).collect();
         cluster.ask(slot, Request::call(Script::MakeRoom, keys, args)).await?;
     }
     Ok(())

@@ -43,7 +43,7 @@ impl Gatherer {
             )));
         }
         let gathering = match self.ids.kind() {
-            UserIdKind::U32 => Gathering::U32(Blocks::new()),
+            UserIdKind::U32 => Gathering::U32(Blocks::default()),
             UserIdKind::U64 => Gathering::U64(RoaringTreemap::new()),
             UserIdKind::Hash64 => Gathering::Hash64(Vec::new()),
         };

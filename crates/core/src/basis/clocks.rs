@@ -170,7 +170,8 @@ impl OtherClocks {
     /// `appends` are those of the records to be decided. Gives how many contradict it all the same.
     pub fn judge(&self, own: OwnClock, appends: &[Append]) -> Result<usize, WrongClock> {
         let (mut agreeing, mut contradicting) = (0, 0);
-        for vote in self.votes(own, appends) {
+        let clocks = self.0.iter().map(|clock| clock.vote(own));
+        for vote in clocks.chain(appends.iter().map(|append| append.vote(own))) {
             agreeing += usize::from(vote == Vote::Agrees);
             contradicting += usize::from(vote == Vote::Contradicts);
         }
@@ -183,10 +184,6 @@ impl OtherClocks {
             return Err(WrongClock::Contradicted { own: own.wall, contradicting, compared, others });
         }
         Ok(contradicting)
-    }
-
-    fn votes(&self, own: OwnClock, appends: &[Append]) -> impl Iterator<Item = Vote> {
-        self.0.iter().map(move |clock| clock.vote(own)).chain(appends.iter().map(move |append| append.vote(own)))
     }
 
     pub fn contradicting(&self, own: OwnClock, appends: &[Append]) -> Others {

@@ -42,13 +42,8 @@ impl Window {
     pub fn first(&self, now: Time) -> Time {
         match *self {
             Self::Sliding { length_ms } => now.plus(1 - length_ms),
-            Self::Calendar { start, next, .. } => {
-                if now < next {
-                    start
-                } else {
-                    next
-                }
-            }
+            Self::Calendar { start, next, .. } if now < next => start,
+            Self::Calendar { next, .. } => next,
         }
     }
 
@@ -60,15 +55,9 @@ impl Window {
     pub fn freed(&self, entry: Time) -> Time {
         match *self {
             Self::Sliding { length_ms } => entry.plus(length_ms),
-            Self::Calendar { next, after, .. } => {
-                if entry < next {
-                    next
-                } else if entry < after {
-                    after
-                } else {
-                    entry
-                }
-            }
+            Self::Calendar { next, .. } if entry < next => next,
+            Self::Calendar { after, .. } if entry < after => after,
+            Self::Calendar { .. } => entry,
         }
     }
 }

@@ -54,8 +54,6 @@ pub struct Tally {
     pub dead_letters: SmallCounter<&'static str>,
     /// Deferrals by why.
     pub deferred: SmallCounter<&'static str>,
-    /// Intents that wait for a route's capacity, by route.
-    pub waiting: Vec<(Arc<str>, u64)>,
     /// Deliveries that failed, by route.
     pub failed: Vec<(Arc<str>, u64)>,
     /// Deliveries that are tried again, by route; empty for none.
@@ -81,10 +79,6 @@ impl Tally {
     pub fn decision(&mut self, verdict: &'static str, reason: &'static str, intent: &Intent<'_>) {
         self.decisions.one_more_pair((verdict, reason));
         self.early_times += u64::from(intent.has_early_time());
-    }
-
-    pub fn waiting(&mut self, route: &Arc<str>) {
-        one_more(&mut self.waiting, Arc::clone(route));
     }
 
     pub fn failed(&mut self, route: &Arc<str>) {

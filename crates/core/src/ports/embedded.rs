@@ -65,7 +65,8 @@ impl EmbeddedStore {
         let open =
             || batch.requests.iter().zip(0..).filter(|(_, place)| answers.get(*place).is_some_and(Option::is_none));
         let sends: Vec<(usize, Send)> = open().map(|(request, place)| (place, shared.send(request))).collect();
-        let sets: Vec<Vec<Cap>> = batch.cap_sets.iter().map(|caps| shared.caps(caps)).collect();
+        let cap = |query: &CapQuery| query.counting(shared.kinds.matching(&query.filter));
+        let sets: Vec<Vec<Cap>> = batch.cap_sets.iter().map(|caps| caps.iter().map(cap).collect()).collect();
         for (place, send) in sends {
             let request = &batch.requests[place];
             let history = shared.histories.entry(request.user).or_default();
@@ -97,25 +98,17 @@ impl SharedHistories {
         }
         next
     }
-
-    fn caps(&self, caps: &[CapQuery]) -> Vec<Cap> {
-        caps.iter().map(|query| query.counting(self.kinds.matching(&query.filter))).collect()
-    }
-
-    fn named(&self, user: UserHash, retention_ms: i64) -> NamedHistory {
-        let entries = self.histories.get(&user).cloned().unwrap_or_default();
-        let campaign = |campaign: Campaign| {
-            let place = usize::try_from(campaign.0).ok()?.checked_sub(1)?;
-            self.campaign_names.get(place).cloned()
-        };
-        NamedHistory::new(entries, &self.kinds, campaign, retention_ms)
-    }
 }
 
 impl Histories for EmbeddedStore {
     async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
         let shared = self.shared.lock();
-        Ok(shared.named(user, self.bounds.retention_ms))
+        let entries = shared.histories.get(&user).cloned().unwrap_or_default();
+        let campaign = |campaign: Campaign| {
+            let place = usize::try_from(campaign.0).ok()?.checked_sub(1)?;
+            shared.campaign_names.get(place).cloned()
+        };
+        Ok(NamedHistory::new(entries, &shared.kinds, campaign, self.bounds.retention_ms))
     }
 
     async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{basis::time::Time, intent::class::ClassNames, policy::Policy};
+use crate::{basis::time::Time, intent::class::ClassNames, limit::route::Route, policy::Policy};
 
 /// How much of a rate is approved at once, in milliseconds: as where instances share it.
 const BURST_MS: f64 = 1000.0;
@@ -70,7 +70,7 @@ impl ReplayRoutes {
         reason = "it is above 0, and the cast saturates"
     )]
     pub fn totals(&self) -> Vec<RouteTotals> {
-        let totals = |(route, queue): (&crate::limit::route::Route, &ReplayQueue)| RouteTotals {
+        let totals = |(route, queue): (&Route, &ReplayQueue)| RouteTotals {
             route: route.name.to_string(),
             rate: route.rate,
             intents: queue.intents,
@@ -82,13 +82,11 @@ impl ReplayRoutes {
 
     /// The routes that the replay limits by their rate alone, or not at all, in words.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        self.policy.routes.iter().filter(|route| route.consumer_group.is_some() || route.service.is_some()).map(
-            |route| {
-                let considered =
-                    if route.rate.is_some() { "only its rate is considered" } else { "it is not paced here" };
-                format!("route {}: what its delivery took then is not known, so {considered}", route.name)
-            },
-        )
+        let is_paced = |route: &&Route| route.consumer_group.is_some() || route.service.is_some();
+        self.policy.routes.iter().filter(is_paced).map(|route| {
+            let considered = if route.rate.is_some() { "only its rate is considered" } else { "it is not paced here" };
+            format!("route {}: what its delivery took then is not known, so {considered}", route.name)
+        })
     }
 }
 

@@ -26,10 +26,6 @@ pub const fn block_of(id: u32) -> u16 {
 }
 
 impl Blocks {
-    pub const fn new() -> Self {
-        Self { keys: Vec::new(), bitmaps: Vec::new(), places: Vec::new() }
-    }
-
     /// Adds a block's members; `None`, and nothing is added, unless all are of one block above those that are here.
     pub fn push(&mut self, bitmap: RoaringBitmap) -> Option<()> {
         let key = block_of(bitmap.min()?);
@@ -118,7 +114,7 @@ impl Blocks {
 
     #[must_use]
     pub fn combined(&self, operation: SetOperation, other: &Self) -> Self {
-        let (none, mut combined) = (RoaringBitmap::new(), Self::new());
+        let (none, mut combined) = (RoaringBitmap::new(), Self::default());
         let mut keys = [&self.keys[..], &other.keys[..]].concat();
         keys.sort_unstable();
         keys.dedup();
@@ -143,7 +139,7 @@ impl Blocks {
 
 impl FromIterator<u32> for Blocks {
     fn from_iter<I: IntoIterator<Item = u32>>(ids: I) -> Self {
-        let mut blocks = Self::new();
+        let mut blocks = Self::default();
         ids.into_iter().for_each(|id| blocks.insert(id));
         blocks
     }
@@ -186,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_block_is_taken_above_the_last_one_and_whole() {
-        let mut blocks = Blocks::new();
+        let mut blocks = Blocks::default();
         let cases: [(&[u32], bool); 6] = [
             (&[], false),
             (&[70_000, 70_001], true),

@@ -78,7 +78,7 @@ fn word(reader: &mut impl Read) -> io::Result<u32> {
 /// reads the list of them, with their kinds.
 fn read_blocks(reader: &mut impl Read) -> io::Result<Blocks> {
     let (runs, described) = read_head(reader)?;
-    let mut blocks = Blocks::new();
+    let mut blocks = Blocks::default();
     for (at, container) in described.as_chunks::<4>().0.iter().enumerate() {
         let run = runs.get(at / 8).is_some_and(|flags| flags & 1 << (at % 8) != 0);
         let bitmap = read_container(*container, run, reader)?;

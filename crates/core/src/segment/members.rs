@@ -34,7 +34,7 @@ pub enum SetOperation {
 impl Members {
     pub fn none(kind: UserIdKind) -> Self {
         match kind {
-            UserIdKind::U32 => Self::U32(Blocks::new()),
+            UserIdKind::U32 => Self::U32(Blocks::default()),
             UserIdKind::U64 => Self::U64(RoaringTreemap::new()),
             UserIdKind::Hash64 => Self::Hash64(Box::default()),
         }

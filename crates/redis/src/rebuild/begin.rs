@@ -167,8 +167,8 @@ impl Rebuild {
         if self.beginning == Beginning::NewKeyspace {
             self.make_tables().await?;
         }
-        let marked_at = ("marked_at_ms".to_owned(), self.marked_at.millis().to_string());
-        let marked_at = Command::set_fields(keyspace.rebuild_key(), [marked_at]);
+        let marked_at = [("marked_at_ms", self.marked_at.millis().to_string())];
+        let marked_at = Command::set_fields(keyspace.rebuild_key(), marked_at);
         let note = self.note().into_iter().chain([marked_at]);
         self.write(std::iter::once(Command::delete([keyspace.rebuild_key()])).chain(note).collect()).await
     }
@@ -215,7 +215,7 @@ impl Rebuild {
     async fn make_tables(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
         let mut commands: Vec<Command> = empty_tables(&keyspace, keyspace.epoch(), self.marked_at).collect();
-        commands.push(Command::delete([keyspace.meta_key().to_owned()]));
+        commands.push(Command::delete([keyspace.meta_key()]));
         commands.push(meta_fields(&keyspace));
         self.write(commands).await
     }

@@ -185,7 +185,6 @@ impl BudgetRestorer {
         if budget.is_total_of_campaign(*span) {
             keys.push(self.keyspace.totals_key(shard));
         }
-        let args = args.into_iter().map(String::into_bytes).collect();
         let call = Request::call(Script::RestoreBudget, keys, args);
         let reply = self.cluster.ask(self.keyspace.slot(shard), call).await.map_err(|error| {
             if error.cause != RetryCause::LostHistory {

@@ -16,15 +16,14 @@ impl Rebuild {
     /// were decided, and weir commits the start of a partition before it reads it.
     pub async fn restore_commits(&mut self, committed: &[(String, Topic, Vec<i32>)]) -> Result<(), RebuildError> {
         let table = self.keyspace.commits_key().to_owned();
-        self.write(vec![Command::delete([table.clone()])]).await?;
+        self.write(vec![Command::delete([&table])]).await?;
         for (group, topic, partitions) in committed {
             for partitions in partitions.chunks(FIELDS_A_WRITE) {
-                let noted = partitions.iter().map(|partition| (field(group, topic, *partition), RESTORED.to_owned()));
-                self.write(vec![Command::set_fields(table.clone(), noted)]).await?;
+                let noted = partitions.iter().map(|partition| (field(group, topic, *partition), RESTORED));
+                self.write(vec![Command::set_fields(&table, noted)]).await?;
             }
         }
         // Last: a table that is restored by halves is a lost one.
-        let epoch = [("epoch".to_owned(), self.keyspace.epoch().to_owned())];
-        self.write(vec![Command::set_fields(table, epoch)]).await
+        self.write(vec![Command::set_fields(table, [("epoch", self.keyspace.epoch())])]).await
     }
 }

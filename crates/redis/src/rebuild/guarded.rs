@@ -26,8 +26,8 @@ pub(super) struct Command {
 }
 
 impl Command {
-    pub(super) fn delete(keys: impl IntoIterator<Item = String>) -> Self {
-        let words: Vec<String> = std::iter::once("DEL".to_owned()).chain(keys).collect();
+    pub(super) fn delete(keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let words: Vec<String> = std::iter::once("DEL".to_owned()).chain(keys.into_iter().map(Into::into)).collect();
         Self { keys: words.len() - 1, words }
     }
 
@@ -44,9 +44,12 @@ impl Command {
         Self { words: ["HDEL".to_owned(), key].into_iter().chain(fields).collect(), keys: 1 }
     }
 
-    pub(super) fn set_fields(key: String, fields: impl IntoIterator<Item = (String, String)>) -> Self {
-        let fields = fields.into_iter().flat_map(|(name, value)| [name, value]);
-        Self { words: ["HSET".to_owned(), key].into_iter().chain(fields).collect(), keys: 1 }
+    pub(super) fn set_fields(
+        key: impl Into<String>,
+        fields: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>,
+    ) -> Self {
+        let fields = fields.into_iter().flat_map(|(name, value)| [name.into(), value.into()]);
+        Self { words: ["HSET".to_owned(), key.into()].into_iter().chain(fields).collect(), keys: 1 }
     }
 }
 
@@ -61,7 +64,6 @@ pub(super) fn guarded(guards: &[(String, &str)], commands: &[Command]) -> Reques
         args.push(command.words.len().to_string());
         args.extend(command.words.iter().cloned());
     }
-    let args = args.into_iter().map(String::into_bytes).collect();
     Request::call(Script::Guarded, keys, args)
 }
 
@@ -111,9 +113,9 @@ impl Lock<'_> {
     /// [`StoreError::Temporary`] where another run does.
     pub(super) async fn take(&self, cluster: &mut Cluster) -> Result<(), StoreError> {
         let (slot, key) = (self.keyspace.meta_slot(), self.keyspace.rebuild_lock_key());
-        let set = Request::plain("SET", (&key, self.run, "PX", LOCK_MS, "NX"));
+        let set = Request::plain("SET", (key, self.run, "PX", LOCK_MS, "NX"));
         cluster.ask(slot, set).await.map_err(startup)?;
-        let found = cluster.ask(slot, get(key.clone())).await.map_err(startup)?;
+        let found = cluster.ask(slot, get(key.to_owned())).await.map_err(startup)?;
         if redis::from_redis_value::<String>(found).is_ok_and(|holder| holder == self.run) {
             return Ok(());
         }
@@ -126,7 +128,7 @@ impl Lock<'_> {
     /// Renews it and carries out commands on keys beside the tables, where this run still holds it. Where it ran out and no
     /// run has begun since, it is taken again.
     pub(super) async fn write(&self, cluster: &mut Cluster, commands: Vec<Command>) -> Result<(), RebuildError> {
-        let key = self.keyspace.rebuild_lock_key();
+        let key = self.keyspace.rebuild_lock_key().to_owned();
         let renew = Command::expire(key.clone(), LOCK_MS.cast_signed());
         let commands: Vec<Command> = std::iter::once(renew).chain(commands).collect();
         let request = guarded(&[(key, self.run)], &commands);
@@ -204,7 +206,7 @@ impl Lock<'_> {
     /// Gives it back, where this run holds it. Where Redis is unavailable, it runs out by itself.
     pub(super) async fn release(&self, cluster: &mut Cluster) {
         let key = self.keyspace.rebuild_lock_key();
-        let request = guarded(&[(key.clone(), self.run)], &[Command::delete([key])]);
+        let request = guarded(&[(key.to_owned(), self.run)], &[Command::delete([key])]);
         if let Err(error) = cluster.ask(self.keyspace.meta_slot(), request).await {
             tracing::warn!("the lock of the rebuild is not given back: {error}");
         }

@@ -155,16 +155,15 @@ fn is_whole(keyspace: &Keyspace, epoch: Option<&str>) -> bool {
 
 /// Gives the meta key and the tables beside it their new epoch, at once, and begins the progress.
 fn renewing(keyspace: &Keyspace, run: &str) -> Vec<Command> {
-    let tables = NameTable::ALL.map(|table| table.keys(keyspace)[0].to_owned());
-    let tables = tables.into_iter().chain([keyspace.commits_key().to_owned()]);
-    let renewed = tables.map(|key| Command::set_fields(key, [("epoch".to_owned(), keyspace.epoch().to_owned())]));
+    let tables = NameTable::ALL.into_iter().map(|table| table.keys(keyspace)[0]).chain([keyspace.commits_key()]);
+    let renewed = tables.map(|key| Command::set_fields(key, [("epoch", keyspace.epoch())]));
     renewed.chain([meta_fields(keyspace)]).chain(begun(keyspace, run)).collect()
 }
 
 /// Begins the progress of a lengthening by this name.
 fn begun(keyspace: &Keyspace, name: &str) -> [Command; 2] {
-    let fields = [(NAME.to_owned(), name.to_owned()), ("run".to_owned(), name.to_owned())];
-    [Command::delete([keyspace.rebuild_key()]), Command::set_fields(keyspace.rebuild_key(), fields)]
+    let key = keyspace.rebuild_key();
+    [Command::delete([key]), Command::set_fields(key, [(NAME, name), ("run", name)])]
 }
 
 /// What is known of the lengthening that a run begins, or goes on with.
@@ -186,8 +185,7 @@ async fn left_by(cluster: &mut Cluster, lock: &Lock<'_>) -> Result<Left, Rebuild
         return Ok(Left { name: (*run).to_owned(), owner: None, noted: NotedProgress::default(), before: None });
     };
     // Where its lock runs out, this run may take it again.
-    let ours = [("run".to_owned(), (*run).to_owned())];
-    lock.write(cluster, vec![Command::set_fields(keyspace.rebuild_key(), ours)]).await?;
+    lock.write(cluster, vec![Command::set_fields(keyspace.rebuild_key(), [("run", *run)])]).await?;
     let before = fields.get(BEFORE).and_then(|before| Time::from_millis(before.parse().ok()?));
     let owner = fields.get(OWNER).filter(|owner| !owner.is_empty()).cloned();
     Ok(Left { name: name.clone(), owner, noted: NotedProgress::of(&fields), before })
@@ -242,8 +240,7 @@ impl Rebuild {
         });
         let owned = owned.collect();
         self.take_shards(owned, &owner).await?;
-        let owner = [(OWNER.to_owned(), self.run.clone())];
-        self.write(vec![Command::set_fields(keyspace.rebuild_key(), owner)]).await
+        self.write(vec![Command::set_fields(keyspace.rebuild_key(), [(OWNER, &self.run)])]).await
     }
 
     /// Begins again, by another name: sends and refunds are read from their beginning.
@@ -289,8 +286,8 @@ impl Rebuild {
             return Ok(before);
         }
         let before = now.plus(CLOCKS_DIFFER_MS - self.keyspace.meta().complete_ms());
-        let note = [(BEFORE.to_owned(), before.millis().to_string())];
-        self.write(vec![Command::set_fields(self.keyspace.rebuild_key(), note)]).await?;
+        let note = Command::set_fields(self.keyspace.rebuild_key(), [(BEFORE, before.millis().to_string())]);
+        self.write(vec![note]).await?;
         self.before = Some(before);
         Ok(before)
     }
@@ -326,10 +323,8 @@ impl Rebuild {
         }
         // Before the end: where this run is killed, another one comes to them.
         self.forget_marks().await?;
-        let done = [
-            Command::set_fields(keyspace.meta_key().to_owned(), [(LENGTHENING.to_owned(), String::new())]),
-            Command::delete([keyspace.rebuild_key()]),
-        ];
+        let done =
+            [Command::set_fields(keyspace.meta_key(), [(LENGTHENING, "")]), Command::delete([keyspace.rebuild_key()])];
         self.write(done.into()).await
     }
 

@@ -142,16 +142,14 @@ pub(super) fn meta_of_shards(ours: &Keyspace, found: &[Option<String>]) -> Resul
 /// Makes the tables anew, which were lost by this time.
 pub(super) fn empty_tables(keyspace: &Keyspace, epoch: &str, lost_at: Time) -> impl Iterator<Item = Command> {
     NameTable::ALL.into_iter().flat_map(move |table| {
-        let [key, backwards] = table.keys(keyspace).map(str::to_owned);
+        let [key, backwards] = table.keys(keyspace);
         let fields = [("epoch", epoch.to_owned()), (LOST_AT, lost_at.millis().to_string())];
-        let fields = fields.map(|(name, value)| (name.to_owned(), value));
-        [Command::delete([key.clone(), backwards]), Command::set_fields(key, fields)]
+        [Command::delete([key, backwards]), Command::set_fields(key, fields)]
     })
 }
 
 pub(super) fn meta_fields(keyspace: &Keyspace) -> Command {
-    let fields = keyspace.meta().to_fields(State::Ready).into_iter().map(|(name, value)| (name.to_owned(), value));
-    Command::set_fields(keyspace.meta_key().to_owned(), fields)
+    Command::set_fields(keyspace.meta_key(), keyspace.meta().to_fields(State::Ready))
 }
 
 /// What the epoch of a shard is while it waits for the names.
@@ -267,10 +265,10 @@ impl NamesRepair {
         for names in names.chunks(MAX_NAMES_A_WRITE) {
             let back = names.iter().map(|(number, name)| (number.to_string(), text(name)));
             let there = names.iter().map(|(number, name)| (text(name), number.to_string()));
-            let commands = vec![Command::set_fields(backwards.clone(), back), Command::set_fields(key.clone(), there)];
+            let commands = vec![Command::set_fields(&backwards, back), Command::set_fields(&key, there)];
             self.write(commands).await?;
         }
-        let end = [("next".to_owned(), next.to_string()), ("epoch".to_owned(), self.renamed.epoch().to_owned())];
+        let end = [("next", next.to_string()), ("epoch", self.renamed.epoch().to_owned())];
         self.write(vec![Command::set_fields(key, end)]).await
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     keyspace::{Guard, Keyspace, key_lives_ms},
     names::Names,
     node::Request,
-    packing::{put_field, script_time},
+    packing::{put_field, put_u16, script_time},
     plan::MAX_USERS_A_CALL,
     refunds::{self, Wanted},
     script::Script,
@@ -208,20 +208,16 @@ fn request(keyspace: &Keyspace, guard: Guard<'_>, args: &[String; 3], piece: &[P
     let shard = piece.first().map_or(0, |(place, _)| place.shard);
     let mut keys = vec![guard.key(keyspace, shard)];
     let mut items = Vec::with_capacity(piece.len() * 32);
-    let put = |items: &mut Vec<u8>, count: usize| {
-        items.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes());
-    };
     for bucket in piece.chunk_by(|a, b| a.0.bucket == b.0.bucket) {
         keys.push(keyspace.bucket_key(shard, bucket[0].0.bucket));
         let users = || bucket.chunk_by(|a, b| a.0.field == b.0.field);
-        put(&mut items, users().count());
+        put_u16(&mut items, users().count());
         users().for_each(|user| put_field(&mut items, user[0].0.field));
         for user in users() {
-            put(&mut items, user.len());
+            put_u16(&mut items, user.len());
             user.iter().for_each(|(_, entry)| items.extend_from_slice(entry));
         }
     }
     let args = std::iter::once(guard.text().into()).chain(args.iter().map(|arg| arg.clone().into_bytes()));
-    let args = args.chain([items]).collect();
-    Request::call(Script::Rebuild, keys, args)
+    Request::call(Script::Rebuild, keys, args.chain([items]))
 }

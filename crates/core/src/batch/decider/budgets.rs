@@ -230,7 +230,6 @@ impl BatchBudgets {
         }
         let [taken, back, moved] = [(); 3].map(|()| vec![0; claim.budgets.len()]);
         let (claim, replays_pay) = (Arc::new(claim), patience.replays_pay);
-        let (answers, lender) = (None, None);
         Some(Self {
             policy,
             claim,
@@ -238,8 +237,8 @@ impl BatchBudgets {
             names,
             wanted,
             refused,
-            answers,
-            lender,
+            answers: None,
+            lender: None,
             taken,
             back,
             moved,

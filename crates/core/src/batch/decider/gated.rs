@@ -130,7 +130,7 @@ impl<'b, R: Records> GatedBatch<'b, R> {
     /// back.
     #[must_use]
     pub fn give_up(mut self) -> KeptLimits {
-        self.limits.keep()
+        KeptLimits { units: self.limits.units(), tokens: std::mem::take(&mut self.limits.kept) }
     }
 
     /// Finds each intent's disposition. `funded`: what became of the claim, where it has one; without it no budget can be

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{
-    Decider, Ground, KeptLimits, KeptTokens, Settlement, Takes,
+    Decider, Ground, KeptTokens, Settlement, Takes,
     budgets::{BatchBudgets, TakenNames},
     fate::Fates,
     intents::{Denials, Intents},
@@ -178,11 +178,6 @@ impl BatchLimits {
     /// Whether that gives something back.
     pub(super) fn frees_kept(&self, fates: &Fates) -> bool {
         self.kept.has_any(|record| goes_back(&self.list, fates, (record, self.kept.since())))
-    }
-
-    /// The batch is given up before the store is asked: what it keeps until it is judged again. The rest goes back.
-    pub(super) fn keep(&mut self) -> KeptLimits {
-        KeptLimits { units: self.units(), tokens: std::mem::take(&mut self.kept) }
     }
 
     /// The batch is not decided: gives back all tokens but those of what is recorded, or may be. Whoever judges it again claims the same

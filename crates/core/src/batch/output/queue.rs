@@ -76,7 +76,6 @@ impl<'b> OutputWriter<'_, 'b> {
             let letter = DeadLetter::not_writable(record.value_bytes(), oversize);
             return self.dead(&letter, record, bytes_beside);
         }
-        self.tally.waiting(&route.name);
         output.to = queue.place(route.fair_by.hash_of(came.intent));
         output
     }

@@ -40,11 +40,6 @@ impl<L: SharedLimit> Embedded<L> {
         Self { limits: Locked::default(), member: member.into(), now: Arc::new(now) }
     }
 
-    /// The same limits, at which another member takes turns.
-    pub fn for_member(&self, member: &str) -> Self {
-        Self { member: member.into(), ..self.clone() }
-    }
-
     /// Does something with the reference of one of them, at this moment.
     pub fn with<T>(&self, key: &L::Key, what: impl FnOnce(&mut L::Reference, Time) -> T) -> T {
         let mut limits = self.limits.lock();

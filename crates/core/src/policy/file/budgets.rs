@@ -11,7 +11,7 @@ use crate::{
     basis::document::value::{self, Parsed},
     history::decide::Scope,
     limit::budget::{Budget, BudgetSpan, MAX_LIMIT, WhenUnavailable},
-    policy::{Action, Period},
+    policy::Action,
 };
 
 /// The bounds of a rolling window. The shortest has 60 buckets, and a lease lasts a hundredth of it.
@@ -34,7 +34,8 @@ options! {
         limit: required, whole(0..=MAX_LIMIT),
             "The largest sum of costs in the window (an intent's cost is 1 by default). 0: never.";
         window: optional, between(WINDOW_MS).and(rolling), r#"Rolling window: "1h". From "10s" to "366d"."#;
-        per: optional, word(PERIODS).and(calendar), "Calendar period in the policy's time zone; weeks begin on Monday.";
+        per: optional, word(PERIODS).and(|period, _| Ok(BudgetSpan::Per(period))),
+            "Calendar period in the policy's time zone; weeks begin on Monday.";
         total: optional, Check { form: Form::True, ..flag() }.and(in_total), "true: a budget that never frees.";
         best_effort: or_default, flag(),
             "true: tokens are granted one by one, so that the last of them are used, too. Default: false.";
@@ -62,10 +63,6 @@ options! {
 
 fn rolling(length_ms: i64, at: &ValueAt<'_>) -> Parsed<BudgetSpan> {
     Ok(BudgetSpan::Rolling { length_ms, text: value::text(at.node)?.into() })
-}
-
-fn calendar(period: Period, _: &ValueAt<'_>) -> Parsed<BudgetSpan> {
-    Ok(BudgetSpan::Per(period))
 }
 
 fn in_total(is_total: bool, _: &ValueAt<'_>) -> Parsed<BudgetSpan> {

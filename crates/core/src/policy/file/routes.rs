@@ -40,7 +40,7 @@ options! {
      intents.",
     anyOf(consumer_group, rate, service)
     "needs `consumer_group` (paced by its lag), `rate` (per second) or `service` (what it has registered)" {
-        name: required, Check { form: Form::TopicPart, ..text() }.and(topic_part),
+        name: required, Check { form: Form::TopicPart, ..text() }.and(|name, _| short(name, "it is a part of a topic's name")),
             "Its name, unique in the policy; part of the name of its topic of waiting intents.";
         channel: optional, names(), "Only intents of these channels.";
         category: optional, names(), "Only intents of these categories.";
@@ -50,7 +50,8 @@ options! {
             "weir approves no more than delivery takes in this time: \"30s\" (the default), from \"5s\" to \"1h\". At least three times what\n\
              lies between two commits of the consumer group.";
         rate: optional, whole(1..=MAX_RATE), "The most intents per second, over all instances.";
-        service: optional, Check { form: Form::TopicPart, ..text() }.and(service),
+        service: optional,
+            Check { form: Form::TopicPart, ..text() }.and(|name, _| short(name, "no service registers under another name")),
             "The service whose instances register what they take: no more is approved.";
         network: or(DEFAULT_NETWORK_MS), between(0..=MAX_NETWORK_MS),
             r#"The time on the network to the service, one way: "50ms" (the default), at most "1m"."#;
@@ -94,14 +95,6 @@ options! {
         share: required, Check { form: Form::Share, read: share }, "The share: 0.001 to 0.999.";
     }
     |at| Some(Reserved { filter: selection(channel, category, campaign), share_permille: share? })
-}
-
-fn topic_part(name: Arc<str>, _: &ValueAt<'_>) -> Parsed<Arc<str>> {
-    short(name, "it is a part of a topic's name")
-}
-
-fn service(name: Arc<str>, _: &ValueAt<'_>) -> Parsed<Arc<str>> {
-    short(name, "no service registers under another name")
 }
 
 /// A name that a service may have, too.

@@ -54,11 +54,8 @@ impl Table {
 
     /// The one whose turn this call was, to take its answer.
     pub(super) fn asked(&mut self, CallNumber { budget, turn }: CallNumber) -> Option<&mut Holding> {
-        let holding = self.holdings.get(budget as usize)?.as_ref()?;
-        if !holding.is_asked(turn) {
-            return None;
-        }
-        Some(self.change(budget))
+        let is_asked = self.holdings.get(budget as usize)?.as_ref()?.is_asked(turn);
+        if is_asked { Some(self.change(budget)) } else { None }
     }
 
     /// It is looked at then.
