@@ -197,13 +197,10 @@ impl HttpRegistry {
     fn authorization(&self) -> anyhow::Result<Option<HeaderValue>> {
         let Some((user, password)) = &self.credentials else { return Ok(None) };
         let password = match password {
-            Password::Given(secret) => secret.expose().to_owned(),
-            Password::File(file) => {
-                let secret = file.read().map_err(|error| anyhow::anyhow!("schemas.password_file {error}"))?;
-                secret.expose().to_owned()
-            }
+            Password::Given(secret) => secret.clone(),
+            Password::File(file) => file.read().map_err(|error| anyhow::anyhow!("schemas.password_file {error}"))?,
         };
-        let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
+        let encoded = BASE64_STANDARD.encode(format!("{user}:{}", password.expose()));
         let mut value = HeaderValue::from_str(&format!("Basic {encoded}"))?;
         value.set_sensitive(true);
         Ok(Some(value))

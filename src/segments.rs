@@ -198,7 +198,10 @@ impl weir_worker::refresh::RefreshSource for SegmentSource {
     }
 
     fn is_temporary(error: &SegmentsError) -> bool {
-        error.is_temporary()
+        match error {
+            SegmentsError::Object(error) => error.problem.is_temporary(),
+            SegmentsError::Manifest { .. } | SegmentsError::Segment { .. } => false,
+        }
     }
 
     async fn load(&mut self) -> Result<Option<Arc<SegmentSet>>, SegmentsError> {

@@ -9,6 +9,11 @@ use super::output::Unread;
 #[error("{0}")]
 pub struct UsageError(pub String);
 
+/// A [`UsageError`] among errors of other kinds.
+pub fn invalid(message: String) -> anyhow::Error {
+    UsageError(message).into()
+}
+
 pub const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const WRONG: u8 = 2;

@@ -142,14 +142,12 @@ fn rebase(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             for (key, value) in members {
-                match value {
-                    Value::String(to) if key == "$ref" => *to = to.replace("#/$defs/", "#/components/schemas/"),
-                    Value::Null
-                    | Value::Bool(_)
-                    | Value::Number(_)
-                    | Value::String(_)
-                    | Value::Array(_)
-                    | Value::Object(_) => rebase(value),
+                if let Value::String(to) = value
+                    && key == "$ref"
+                {
+                    *to = to.replace("#/$defs/", "#/components/schemas/");
+                } else {
+                    rebase(value);
                 }
             }
         }

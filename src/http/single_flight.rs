@@ -50,9 +50,7 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
     pub(super) fn forget_all(&self) {
         self.lock().clear();
     }
-}
 
-impl<K, V> SingleFlight<K, V> {
     fn lock(&self) -> MutexGuard<'_, Flights<K, V>> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }

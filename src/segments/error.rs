@@ -16,16 +16,6 @@ pub enum SegmentsError {
     Segment { segment: String, version: String, location: Location, problem: Box<SegmentProblem> },
 }
 
-impl SegmentsError {
-    /// Whether it may be gone in a moment, with nobody changing anything.
-    pub const fn is_temporary(&self) -> bool {
-        match self {
-            Self::Object(error) => error.problem.is_temporary(),
-            Self::Manifest { .. } | Self::Segment { .. } => false,
-        }
-    }
-}
-
 impl From<ObjectError> for SegmentsError {
     /// Not by `#[from]`: the message has all of the object's error already, and a chain would tell it twice.
     fn from(error: ObjectError) -> Self {

@@ -104,12 +104,11 @@ impl BatchTrace for OpenSpan {
     fn end(mut self: Box<Self>, report: &BatchReport<'_>) {
         let Some(mut span) = self.span.take() else { return };
         let parent = Context::new().with_remote_span_context(span.span_context().clone());
-        let system = |name, value| KeyValue::new(name, value);
         if let Some(store) = report.store {
-            let mut child = self.child(&parent, "redis admit", store, system("db.system.name", "redis"));
+            let mut child = self.child(&parent, "redis admit", store, KeyValue::new("db.system.name", "redis"));
             child.end_with_timestamp(self.began + store.to);
         }
-        let mut commit = self.child(&parent, "kafka commit", report.commit, system("messaging.system", "kafka"));
+        let mut commit = self.child(&parent, "kafka commit", report.commit, KeyValue::new("messaging.system", "kafka"));
         if let Some(error) = report.error {
             for failed in [&mut commit, &mut span] {
                 failed.set_status(Status::error(error.to_owned()));

@@ -63,16 +63,15 @@ impl Identity {
 
     /// Asks for the id and waits for it: from now on it is the one that is known.
     pub(super) fn ask(&mut self, client: &KafkaClient) -> Result<TopicId, KafkaError> {
-        let failed = |code| KafkaError::AdminOp(code);
         let metadata = client.fetch_metadata(self.topic.to_str().ok(), ANSWER_TIMEOUT)?;
         self.broker = Some(metadata.orig_broker_id()).filter(|broker| *broker >= 0);
         // An answer that is still to come was asked for earlier.
-        self.answers = Answers::new(client).map_err(|_| failed(RDKafkaErrorCode::Fail))?;
+        self.answers = Answers::new(client).map_err(|_| KafkaError::AdminOp(RDKafkaErrorCode::Fail))?;
         self.is_asked = false;
         self.asked_at = Some(Instant::now());
         self.answers.ask_topic_id(client, &self.topic, self.broker, ANSWER_TIMEOUT);
         let answer = self.answers.topic_id(ANSWER_TIMEOUT).unwrap_or(Err(RDKafkaErrorCode::OperationTimedOut));
-        self.known = answer.map_err(failed)?;
+        self.known = answer.map_err(KafkaError::AdminOp)?;
         Ok(self.known)
     }
 

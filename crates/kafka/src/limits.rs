@@ -1,6 +1,6 @@
 //! Finds out how large a record each output topic takes, so that what does not fit is never written.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use weir_core::{
     batch::record::Destination,
@@ -54,12 +54,7 @@ pub async fn look_again(options: &KafkaOptions) {
 /// Asks for the limits of all output topics, and takes up those that are told.
 async fn ask(options: &KafkaOptions) -> Result<Known, TopicError> {
     let topics: Vec<String> = options.written().into_iter().map(|(_, topic)| topic).collect();
-    let known = topic_settings::describe_known(options, &topics).await?;
-    note(options, &known.0);
-    Ok(known)
-}
-
-fn note(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>) {
+    let (found, trouble) = topic_settings::describe_known(options, &topics).await?;
     let largest = options.largest_output_bytes();
     let bytes_of = |topic: &str| found.get(topic).and_then(TopicSettings::max_message_bytes);
     for (to, topic) in options.written().into_iter().filter(|(to, _)| !to.is_approved()) {
@@ -77,6 +72,7 @@ fn note(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>) {
         let kept = wheel().filter_map(|topic| found.get(topic)?.retention_ms()).min();
         options.limits.set_deferrable_ms(kept.map_or(i64::MAX, |kept_ms| kept_ms - KEPT_BEYOND_MS));
     }
+    Ok((found, trouble))
 }
 
 /// A topic has refused a record for its size, of a client that was made for a limit of `made_for` bytes: gives what the topic takes now.

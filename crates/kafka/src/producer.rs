@@ -18,7 +18,6 @@ use super::{
     context::{FailedDelivery, KafkaContext},
     limits, native, offsets,
     output_topics::{OutputTopics, Unsent},
-    rights::Right,
     sink::KafkaJob,
     tokens::make,
 };
@@ -84,13 +83,10 @@ impl LaneProducer {
     /// # Errors
     /// `Failed` where it may work later, `Fatal` where it is not allowed.
     pub fn start(mut self) -> Result<Self, CommitError> {
-        match self.options.delivery {
-            Delivery::AtLeastOnce => Ok(self),
-            Delivery::ExactlyOnce => match self.producer.init_transactions(INIT_TIMEOUT) {
-                Ok(()) => Ok(self),
-                Err(error) => Err(self.explain("start", &error)),
-            },
+        if self.options.delivery == Delivery::ExactlyOnce {
+            self.producer.init_transactions(INIT_TIMEOUT).map_err(|error| self.explain("start", &error))?;
         }
+        Ok(self)
     }
 
     /// Whether files of properties were replaced since the client was created.
@@ -105,14 +101,10 @@ impl LaneProducer {
 
     /// Aborts what is open. `None` where the client is of no more use.
     pub fn abort(mut self) -> Option<Self> {
-        match self.state {
-            State::Ready => return Some(self),
-            State::Spent => return None,
-            State::Open => {}
-        }
-        match self.options.delivery {
-            Delivery::AtLeastOnce => return None,
-            Delivery::ExactlyOnce => {}
+        match (self.state, self.options.delivery) {
+            (State::Ready, _) => return Some(self),
+            (State::Spent, _) | (State::Open, Delivery::AtLeastOnce) => return None,
+            (State::Open, Delivery::ExactlyOnce) => {}
         }
         if let Err(error) = self.abort_open() {
             tracing::warn!(%error, "a transaction could not be aborted; a new producer takes over");
@@ -256,16 +248,12 @@ impl LaneProducer {
         self.explain(what, error)
     }
 
-    fn right_to_write(&self, code: RDKafkaErrorCode, topic: Option<&str>) -> Option<Right> {
-        self.options.right_to_write(self.lane, code, topic)
-    }
-
     /// What a record that was not delivered means. A client that failed as a whole gives its records up with codes that
     /// do not tell why.
     fn undelivered(&mut self, failed: &FailedDelivery, what: &str) -> CommitError {
         let fatal = self.producer.client().fatal_error();
         if let Some((code, _)) = &fatal
-            && let Some(right) = self.right_to_write(*code, None)
+            && let Some(right) = self.options.right_to_write(self.lane, *code, None)
         {
             return CommitError::Fatal(format!("Kafka does not let weir write: grant {right}"));
         }
@@ -278,7 +266,7 @@ impl LaneProducer {
                 self.state = State::Spent;
                 CommitError::Failed(format!("the producer failed as a whole: {message}"))
             }
-            None => match self.right_to_write(failed.code, Some(&failed.topic)) {
+            None => match self.options.right_to_write(self.lane, failed.code, Some(&failed.topic)) {
                 Some(right) => {
                     CommitError::Fatal(format!("{what} may not be written ({}): grant {right}", failed.code))
                 }
@@ -331,7 +319,7 @@ impl LaneProducer {
             Some(
                 RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch,
             ) => self.fenced(),
-            code => match code.and_then(|code| self.right_to_write(code, None)) {
+            code => match code.and_then(|code| self.options.right_to_write(self.lane, code, None)) {
                 Some(right) => CommitError::Fatal(format!("not allowed to {what} as {id} ({error}): grant {right}")),
                 None if code.is_some_and(is_time) => CommitError::TooSlow(format!("could not {what} in time: {error}")),
                 None => CommitError::Failed(format!("could not {what}: {error}")),

@@ -247,7 +247,10 @@ impl Source for KafkaSource {
             self.consumer.context().revoke();
             return Ok(Some(GroupEvent::Revoked));
         }
-        self.revoke_if_outdated();
+        if self.is_outdated() {
+            // The lane takes it up as a change of the group, when nothing of this consumer is being committed; then another one joins.
+            self.consumer.context().revoke();
+        }
         if self.earlier.is_due(Instant::now()) {
             let partitions: Vec<i32> = self.assigned.elements().iter().map(|element| element.partition()).collect();
             let ends = self.ends(&partitions, Offset::End).map(|ends| partitions.into_iter().zip(ends).collect());

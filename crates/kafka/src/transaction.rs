@@ -14,12 +14,6 @@ use super::{
     topics::{ANSWER_TIMEOUT, TopicError, not_allowed},
 };
 
-/// What the ids of all lanes of this instance begin with; what follows is the lane's number.
-fn id_prefix(options: &KafkaOptions) -> String {
-    let first = options.transactional_id(0);
-    first.strip_suffix('0').unwrap_or(&first).to_owned()
-}
-
 /// Opens a transaction and aborts it; nothing is written. Gives the id of the transaction.
 ///
 /// The id is none of a lane's: a producer that begins with the id of another one fences it, and would stop a worker that
@@ -29,7 +23,9 @@ fn id_prefix(options: &KafkaOptions) -> String {
 /// # Errors
 /// The right is missing, or no coordinator answers. It blocks for up to 25 s.
 pub fn try_one(options: &KafkaOptions) -> Result<String, TopicError> {
-    let prefix = id_prefix(options);
+    // What the ids of all lanes of this instance begin with; what follows is the lane's number.
+    let first = options.transactional_id(0);
+    let prefix = first.strip_suffix('0').unwrap_or(&first).to_owned();
     let id = format!("{prefix}check");
     let mut config = options.producer(0);
     config.set("transactional.id", &id);

@@ -20,8 +20,7 @@ use super::{
     group_progress::GroupProgress,
     native::answers::{Answers, Generation},
     new_topics::{self, Holds, NewTopics},
-    offsets,
-    topic_settings::{self, KeepsTooLittle, TopicSettings},
+    offsets, topic_settings,
     topics::{self, ANSWER_TIMEOUT, TopicError, asking, blocking, unanswered, unseen},
 };
 
@@ -158,11 +157,6 @@ fn begin_one(waiting: &KafkaOptions) -> Result<(), TopicError> {
     }
 }
 
-/// The settings by which a topic may lose an intent that waits.
-pub fn keeps_too_little(settings: &TopicSettings) -> Vec<KeepsTooLittle> {
-    settings.keeps_too_little(KEPT_MS, "waiting intents may be deleted before they are decided")
-}
-
 /// Verifies that these topics exist and keep records long enough; creates missing ones if `create` is set. Returns the number of
 /// partitions of each.
 ///
@@ -186,7 +180,8 @@ pub async fn ready(
         found = look(options, topics).await?;
     }
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-    topic_settings::verify(options, &names, keeps_too_little).await?;
+    let because = "waiting intents may be deleted before they are decided";
+    topic_settings::verify(options, &names, |settings| settings.keeps_too_little(KEPT_MS, because)).await?;
     Ok(found)
 }
 

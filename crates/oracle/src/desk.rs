@@ -38,10 +38,6 @@ pub struct ServiceDesk {
 }
 
 impl ServiceDesk {
-    fn new(inbox: mpsc::Sender<DeskMessage>) -> Self {
-        Self { inbox, looks: Arc::new(Semaphore::new(MOST_LOOKS)) }
-    }
-
     pub async fn ask(&self, service: &ServiceName) -> Admission {
         let admission = self.tell(|reply| DeskMessage::Ask(service.clone(), reply)).await;
         // The process ends.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use weir_core::{
     basis::{
         clocks::{Append, ClockAnswers, OtherClocks, OwnClock, WrongClock},
-        time::Time,
+        time::{Time, millis},
     },
     ports::Clock,
 };
@@ -96,9 +96,8 @@ impl<C: Clock> ComparedClock<C> {
 
     /// Whether it is time to log something again, at once the first time.
     fn is_due(logged_ms: &AtomicU64, passed: Duration) -> bool {
-        let now = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX).max(1);
-        let every = u64::try_from(REPEAT_EVERY.as_millis()).unwrap_or(u64::MAX);
-        let due = |logged: u64| (logged == 0 || now.saturating_sub(logged) >= every).then_some(now);
+        let now = millis(passed).max(1);
+        let due = |logged: u64| (logged == 0 || now.saturating_sub(logged) >= millis(REPEAT_EVERY)).then_some(now);
         logged_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok()
     }
 }

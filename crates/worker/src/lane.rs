@@ -149,16 +149,14 @@ where
         self.service_unavailable(state).await?;
         self.wake_buckets(state).await?;
         if state.unavailable.rests() {
-            self.rest(state).await?;
-            return Ok(Iteration::Rested);
+            return self.rest(state).await;
         }
         let since = began.saturating_sub(state.closed_at);
         // Of what waits, a lane that found nothing tries for one: the permits are for members that have something to read.
         let tries = state.found_nothing && matches!(self.task, Task::Waiting(_));
         let allowance = self.allowance(if tries { 1 } else { state.limit.get() })?;
         if allowance.records() == 0 {
-            self.rest(state).await?;
-            return Ok(Iteration::Rested);
+            return self.rest(state).await;
         }
         self.wake_partitions(state, &allowance).await?;
         let open_for = state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use weir_core::ports::ShardsFound;
+use weir_core::{basis::time::millis, ports::ShardsFound};
 
 /// How long a lane may go without an iteration of its loop before the process counts as stuck: several times the longest
 /// single wait of a lane (going back to the committed offsets, some seconds).
@@ -60,10 +60,6 @@ impl StoreStatus {
     pub fn seen(&self) -> Arc<StoreSeen> {
         self.0.load_full()
     }
-}
-
-fn millis(passed: Duration) -> u64 {
-    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl LaneStatus {

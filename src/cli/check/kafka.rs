@@ -122,9 +122,8 @@ async fn report_topics(
 
 /// Opens a transaction as each kind of lane would.
 async fn transactions(options: &Arc<KafkaOptions>, policy: Option<&Policy>, report: &mut CheckReport) {
-    match options.delivery {
-        Delivery::AtLeastOnce => return,
-        Delivery::ExactlyOnce => {}
+    if options.delivery == Delivery::AtLeastOnce {
+        return;
     }
     let activity = options.for_activity(assemble::activity_since());
     let beside = [options.for_refunds(), activity, options.for_delivery_reports(), options.for_retries()];

@@ -284,7 +284,7 @@ impl RebuildBudgets {
         for _ in 0..MOST_TRIES {
             let change =
                 BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Account::default()) };
-            let was = patient::try_change(&mut self.restorer, id, &change, now).await?;
+            let was = patiently(async || self.restorer.change(id, &change, now).await).await?;
             if was == found || was == ours {
                 return Ok(ours);
             }

@@ -9,16 +9,6 @@ use super::read::patience;
 /// How often a budget is changed at most, each time from what it was found to be.
 pub(super) const MOST_TRIES: usize = 10;
 
-/// Changes a budget, where it is what was found; gives what it was.
-pub(super) async fn try_change(
-    restorer: &mut BudgetRestorer,
-    id: &BudgetId,
-    change: &BudgetChange<'_>,
-    now: Time,
-) -> Result<BudgetKeyState, StoreError> {
-    patiently(async || restorer.change(id, change, now).await).await
-}
-
 /// Changes a budget that has to be what was found; its key may have ended meanwhile. `false`: it is not changed, because it is open
 /// although this run has not opened it: Redis lost that it was closed, and a worker may have taken from it since.
 pub(super) async fn change(
@@ -29,7 +19,8 @@ pub(super) async fn change(
 ) -> anyhow::Result<bool> {
     let mut found = change.found.clone();
     for _ in 0..MOST_TRIES {
-        let was = try_change(restorer, id, &BudgetChange { found: &found, ..change.clone() }, now).await?;
+        let change = BudgetChange { found: &found, ..change.clone() };
+        let was = patiently(async || restorer.change(id, &change, now).await).await?;
         if was == found {
             return Ok(true);
         }

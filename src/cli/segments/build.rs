@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     cli::{
-        exit::UsageError,
+        exit::{UsageError, invalid},
         output::{OutputForm, print_json},
     },
     object_store::{Location, StoredObject, Upload},
@@ -124,10 +124,6 @@ fn print(manifest: &Manifest, location: &Location, form: OutputForm, out: &mut i
             Ok(writeln!(out, "version {} is in {location}", manifest.version)?)
         }
     }
-}
-
-fn invalid(message: String) -> anyhow::Error {
-    UsageError(message).into()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a command that ends at once has no batch whose clock it could use")]

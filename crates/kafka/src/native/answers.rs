@@ -121,8 +121,7 @@ impl Answers {
 
     /// The answer to [`Answers::ask_topic_id`], where it is there within so long.
     pub fn topic_id(&self, wait: Duration) -> Option<Result<TopicId, RDKafkaErrorCode>> {
-        let event = self.next(wait)?;
-        Some(topic_id(&event))
+        self.next(wait).map(|event| topic_id(&event))
     }
 
     /// Commits offsets by the client's membership of its group, where that is of this generation still: librdkafka commits by

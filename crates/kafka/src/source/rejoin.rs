@@ -1,19 +1,9 @@
 //! Replaces a consumer that has lost its brokers, or whose property files were replaced.
 
-use rdkafka::consumer::Consumer;
-
 use super::{KafkaSource, SourceError};
 use crate::client_end::drop_elsewhere;
 
 impl KafkaSource {
-    /// Has all partitions given up if files of properties were replaced since the client was created. The lane takes it up as a change of
-    /// the group, when nothing of this consumer is being committed; then another one joins.
-    pub(super) fn revoke_if_outdated(&self) {
-        if self.is_outdated() {
-            self.consumer.context().revoke();
-        }
-    }
-
     /// Whether files of properties were replaced since the client was created.
     pub(super) fn is_outdated(&self) -> bool {
         self.edition != self.options.files.edition()

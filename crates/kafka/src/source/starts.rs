@@ -106,29 +106,24 @@ impl KafkaSource {
         for (place, element) in list.elements().into_iter().enumerate() {
             element.error().map_err(|error| self.unread("a committed offset cannot be read", &error))?;
             let partition = element.partition();
-            match element.offset() {
-                Offset::Offset(next_offset) => {
-                    let text = native::metadata(&list, place);
-                    match offsets::of_other_topic(text.as_deref(), topic.id) {
-                        None => committed.starts.push(Progress { partition, next_offset }),
-                        Some(other) => {
-                            tracing::warn!(
-                                partition,
-                                next_offset,
-                                "{} was deleted and recreated (its id was {other} and is {}): the committed offset is of the \
-                                 deleted topic",
-                                topic.name,
-                                topic.id
-                            );
-                            committed.missing.push(partition);
-                            committed.is_of_another = true;
-                        }
-                    }
-                }
-                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => {
-                    committed.missing.push(partition);
-                }
-            }
+            let Some(next_offset) = offsets::next(element.offset()) else {
+                committed.missing.push(partition);
+                continue;
+            };
+            let text = native::metadata(&list, place);
+            let Some(other) = offsets::of_other_topic(text.as_deref(), topic.id) else {
+                committed.starts.push(Progress { partition, next_offset });
+                continue;
+            };
+            tracing::warn!(
+                partition,
+                next_offset,
+                "{} was deleted and recreated (its id was {other} and is {}): the committed offset is of the deleted topic",
+                topic.name,
+                topic.id
+            );
+            committed.missing.push(partition);
+            committed.is_of_another = true;
         }
         Ok(committed)
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
     task::JoinSet,
 };
 use weir_core::{
@@ -12,7 +12,7 @@ use weir_core::{
     ports::{Clock, StoreError},
 };
 
-use super::{DeskMessage, QUEUE, ServiceDesk};
+use super::{DeskMessage, MOST_LOOKS, QUEUE, ServiceDesk};
 use crate::{
     admissions::{Admission, AdmissionId, Admissions, Denial, Ended, no_instances_retry_s},
     observer::{AdmissionEvent, AdmissionObserver},
@@ -72,7 +72,7 @@ where
             calls: JoinSet::new(),
             calls_for_http: 0,
         };
-        (keeper, ServiceDesk::new(sender))
+        (keeper, ServiceDesk { inbox: sender, looks: Arc::new(Semaphore::new(MOST_LOOKS)) })
     }
 
     /// Works until nobody is left to ask. Its shares end with their leases.
@@ -159,11 +159,7 @@ where
             Admission::NoInstances(_) => None,
         };
         match reply.send(admission) {
-            Ok(()) => {
-                if let Some(event) = event {
-                    self.observer.admissions(&service, event, 1);
-                }
-            }
+            Ok(()) => event.into_iter().for_each(|event| self.observer.admissions(&service, event, 1)),
             // The client has closed its connection meanwhile.
             Err(Admission::Given { id: AdmissionId { holder, number }, .. }) => {
                 self.admissions.end(&service, &holder, End { number, took_ms: None }, now_ms);

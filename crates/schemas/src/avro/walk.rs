@@ -49,15 +49,15 @@ impl<'p, 'a> Walk<'p, 'a> {
                 return self.value(*branch.ok_or_else(|| self.misfit("a union has no such branch"))?, level);
             }
             Kind::Boolean => {
-                self.take(1)?;
+                self.cursor.take(1)?;
                 Some(SchemaValue::Other("a boolean"))
             }
             Kind::Whole(meaning) => Some(meaning.value(self.whole()?)),
             Kind::Fixed(size, what) => {
-                self.take(*size)?;
+                self.cursor.take(*size)?;
                 Some(SchemaValue::Other(what))
             }
-            Kind::Uuid => Some(SchemaValue::Text(uuid(self.take(16)?).into())),
+            Kind::Uuid => Some(SchemaValue::Text(uuid(self.cursor.take(16)?).into())),
             Kind::Bytes(what) => {
                 self.sized()?;
                 Some(SchemaValue::Other(what))
@@ -130,7 +130,7 @@ impl<'p, 'a> Walk<'p, 'a> {
         if count < 0 {
             let bytes = usize::try_from(self.whole()?).map_err(|_| self.misfit("a block has a negative size"))?;
             if may_skip {
-                self.take(bytes)?;
+                self.cursor.take(bytes)?;
                 return Ok(Some(0));
             }
         }
@@ -144,10 +144,6 @@ impl<'p, 'a> Walk<'p, 'a> {
 
     fn sized(&mut self) -> Result<&'a [u8], Misfit> {
         let size = usize::try_from(self.whole()?).map_err(|_| self.misfit("a length is negative"))?;
-        self.take(size)
-    }
-
-    fn take(&mut self, size: usize) -> Result<&'a [u8], Misfit> {
         self.cursor.take(size)
     }
 

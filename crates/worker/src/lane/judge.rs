@@ -162,7 +162,9 @@ where
         loop {
             if asked.unanswered().next().is_some() {
                 rounds.ask();
-                match self.admit(state, asked).await? {
+                let (store, mut serving) = self.store_and_serving(&state.group.committed, Until::Interrupted);
+                let admitted = state.unavailable.admit((store, &mut serving), asked).await?;
+                match admitted {
                     Admitted::Settled => {}
                     Admitted::TooSlow(requests, message) => return Err(self.ask_for_fewer(state, requests, message)),
                     Admitted::Unanswered(shards) => return Ok(Some(shards)),
@@ -172,16 +174,6 @@ where
                 return Ok(None);
             }
         }
-    }
-
-    /// Asks the store once, and serves the group meanwhile.
-    async fn admit(
-        &mut self,
-        state: &mut LaneState,
-        batch: &mut AskedBatch<'_, S::Batch>,
-    ) -> Result<Admitted, Interruption> {
-        let (store, mut serving) = self.store_and_serving(&state.group.committed, Until::Interrupted);
-        state.unavailable.admit((store, &mut serving), batch).await
     }
 
     /// So many requests were too many for the store: the batch is read again, in parts.

@@ -19,7 +19,7 @@ use weir_core::{
     ports::{Clock, Sink, Source, Store},
 };
 
-use super::{Interruption, Lane, LaneState, Task};
+use super::{InFlight, Interruption, Iteration, Lane, LaneState, Task};
 use crate::group_loop::GroupLoop;
 
 /// How long a lane without permits rests until it looks again: permits are granted about twice a second.
@@ -229,15 +229,13 @@ where
     }
 
     /// Reads nothing for a moment, and serves the group.
-    pub(super) async fn rest(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+    pub(super) async fn rest(&mut self, state: &mut LaneState) -> Result<Iteration<S::Batch, InFlight>, Interruption> {
         self.poll_commit(state, Duration::ZERO).await?;
-        if self.serve_group().await?.is_some() {
-            return Err(Interruption::Group);
-        }
+        self.serve().await?;
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Interruption::Stop),
-            () = self.clock.sleep(REST) => Ok(()),
+            () = self.clock.sleep(REST) => Ok(Iteration::Rested),
         }
     }
 }

@@ -20,7 +20,7 @@ use weir_kafka::range::Between;
 
 use super::PastSource;
 use crate::{
-    cli::{args::TimeArg, assemble, exit::UsageError, output::OutputForm, segments::S3Args},
+    cli::{args::TimeArg, assemble, exit::invalid, output::OutputForm, segments::S3Args},
     config::Settings,
     object_store::{Location, StoredObject},
     policy_source::PolicySource,
@@ -101,21 +101,15 @@ pub(super) struct Plan {
     pub(super) may_defer: bool,
 }
 
-fn invalid(message: String) -> anyhow::Error {
-    UsageError(message).into()
-}
-
 impl SimulateArgs {
     pub(super) async fn plan(&self, stop: &CancellationToken) -> anyhow::Result<Plan> {
         let settings = self.config.as_deref().map(assemble::settings).transpose()?;
         let settings = settings.as_ref();
         let intents = source("--intents", &self.intents, settings, |settings| &settings.kafka.intents).await?;
-        let approved = match (self.approved.as_deref(), &intents) {
-            (Some("none"), _) | (None, PastSource::File(_)) => None,
-            (Some(text), _) => Some(source("--approved", text, settings, |settings| &settings.kafka.approved).await?),
-            (None, PastSource::Topic(..)) => {
-                Some(source("--approved", "topic", settings, |settings| &settings.kafka.approved).await?)
-            }
+        let not_given = if matches!(intents, PastSource::Topic(..)) { "topic" } else { "none" };
+        let approved = match self.approved.as_deref().unwrap_or(not_given) {
+            "none" => None,
+            text => Some(source("--approved", text, settings, |settings| &settings.kafka.approved).await?),
         };
         if let (PastSource::File(one), Some(PastSource::File(other))) = (&intents, &approved)
             && one == Path::new("-")

@@ -116,12 +116,9 @@ impl Absences {
     }
 
     pub(super) fn trouble(&self) -> Option<String> {
-        let of = |why| -> Vec<u16> {
-            let of = self.shards.iter().filter(|(_, absence)| absence.stage == Stage::Watched(why));
-            of.map(|(shard, _)| *shard).collect()
-        };
         let part = |why, what: &str| {
-            let shards = of(why);
+            let of = self.shards.iter().filter(|(_, absence)| absence.stage == Stage::Watched(why));
+            let shards: Vec<u16> = of.map(|(shard, _)| *shard).collect();
             (!shards.is_empty()).then(|| format!("shards {} {what}", in_short(&shards)))
         };
         let parts = [

@@ -156,14 +156,9 @@ impl DeferredWrites {
     /// The first `count` sends of a shard are recorded.
     pub(super) fn recorded(&mut self, shard: u16, count: usize, metrics: &dyn Observer) {
         let Some(sends) = self.sends.get_mut(&shard) else { return };
-        let done = sends.drain(..count.min(sends.len()));
-        let (mut sum, mut bytes) = (0, 0);
-        for send in done {
-            sum += 1;
-            bytes += send.bytes();
-        }
-        self.bytes -= bytes;
-        metrics.deferred_recorded(sum);
+        let count = count.min(sends.len());
+        self.bytes -= sends.drain(..count).map(|send| send.bytes()).sum::<usize>();
+        metrics.deferred_recorded(u64::try_from(count).unwrap_or(u64::MAX));
         if sends.is_empty() {
             self.sends.remove(&shard);
             self.told_full &= !self.sends.is_empty();
