@@ -40,7 +40,7 @@
 --        all members, in thousandths, [8] the server's clock in ms since 1970, [9] what delivery takes, in thousandths per second, 0: not
 --        known, [10] the highest rate of the last hour, likewise.
 --
--- Example: EVALSHA <sha> 1 weir:{12}:pemail weir-0 1838215884800001 7 3000 14200 15000 20 480 500 1000 0 0 9f3c 480000 0
+-- Example: EVALSHA <sha> 1 weir:{12}:pemail weir-0 1795132700000 7 3000 14200 15000 20 480 500 1000 0 0 9f3c 480000 0
 --          ->  300, 100, 2, -1, -1, -1, 1000, 1795132800123, 480000, 512000
 
 -- How long the hash is kept without a turn, in ms: 7 days.

@@ -38,7 +38,7 @@
 --        before, [5] its fair part of the room, 0 without one, [6] the members, this one included, [7] the server's clock in ms since 1970,
 --        [8..] the entries read, about 1 MiB at most, three elements each: m, n, u.
 --
--- Example: EVALSHA <sha> 2 weir:{weir}:activity weir:{weir}:activity-members weir-0 1838215884800001 7 1795132800123-0 1800000 10000 40 90
+-- Example: EVALSHA <sha> 2 weir:{weir}:activity weir:{weir}:activity-members weir-0 1795132700000 7 1795132800123-0 1800000 10000 40 90
 --          1000 29918880 1 <8 bytes>  ->  1795132801130-0, 0, 0, 480, 480, 2, 1795132801130, 29918880, 3, <24 bytes>
 
 -- Entries stay a little longer than the window: clocks differ, and users may be appended late.
