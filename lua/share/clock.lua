@@ -12,7 +12,7 @@ local function server_clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Has a key live for so long at the least, in ms.
+-- Has a key live for so long at the least, in ms. One without an end gets this one.
 local function keep_for(key, ms)
   if redis.call('PTTL', key) < ms then
     redis.call('PEXPIRE', key, whole(ms))
