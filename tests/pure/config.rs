@@ -614,8 +614,11 @@ redis history = "8" => redis.history must be a length of time
 redis history = "5M" => must be in m (minutes) or months, not in M: "5M"
 redis shards = 0 => redis.shards must be a whole number from 1 to 16384, not 0
 redis shards = 16385 => redis.shards must be a whole number from 1 to 16384, not 16385
+redis prefix = "" => redis.prefix must not be empty
 redis prefix = "a{b}" => redis.prefix must be 1 to 64 letters
 redis prefix = "a:b" => redis.prefix must be 1 to 64 letters
+redis prefix = "a b" => redis.prefix must be 1 to 64 letters
+redis prefix = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" => redis.prefix must be 1 to 64 letters
 ! redis cert_file = "c" => redis.cert_file needs redis.key_file
 ! redis key_file = "c" => redis.key_file needs redis.cert_file
 ! redis password = "p"\npassword_file = "f" => and redis.password are both set
