@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use jiff::{civil, tz::TimeZoneDatabase};
 use proptest::prelude::*;
 

@@ -1,7 +1,4 @@
-use weir_core::{
-    basis::time::Time,
-    limit::share::{Reference as _, TurnNumber},
-};
+use weir_core::limit::share::{Reference as _, TurnNumber};
 
 use super::*;
 

@@ -13,11 +13,10 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
-    sync::{Arc, RwLock, atomic::AtomicBool},
-    time::{Duration, Instant},
+    sync::{RwLock, atomic::AtomicBool},
+    time::Instant,
 };
 
-use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::{
         clocks::{Append, WrongClock},
@@ -51,7 +50,6 @@ use crate::{
         tests::{Noon, VirtualClock, noon},
     },
     observer::tests::TestObserver,
-    share::AskedTurns,
     tests::parsed_policy,
 };
 

@@ -1,10 +1,7 @@
-use std::{borrow::Cow, collections::BTreeSet};
+use std::collections::BTreeSet;
 
 use super::*;
-use crate::{
-    basis::{time::Time, zone::Zone},
-    intent::dead_letter::DeadLetterReason,
-};
+use crate::{basis::zone::Zone, intent::dead_letter::DeadLetterReason};
 
 #[path = "../../../../../tests/fixtures/hostile.rs"]
 mod hostile;

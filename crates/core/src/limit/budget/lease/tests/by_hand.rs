@@ -1,7 +1,5 @@
 //! Single promises, worked out by hand.
 
-use std::time::Duration;
-
 use super::super::*;
 use crate::limit::budget::{
     SpanNow,

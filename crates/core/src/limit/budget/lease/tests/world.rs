@@ -1,9 +1,6 @@
 //! Several instances, one ledger, and what goes wrong between them.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{stock::Stock, *},
@@ -11,11 +8,8 @@ use super::{
     ledger::{Ledger, time},
 };
 use crate::limit::{
-    budget::{SpanNow, ledger::TakeAnswer},
-    share::{
-        TurnNumber,
-        tests::{Happens, Network, Ways},
-    },
+    budget::SpanNow,
+    share::tests::{Happens, Network, Ways},
 };
 
 /// The kind of a budget's window, in milliseconds.
