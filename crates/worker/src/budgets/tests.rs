@@ -65,12 +65,9 @@ impl Share<BudgetTokens> for Connection {
 
 /// A batch of intents that each take from a budget of their own.
 fn claim(budgets: usize) -> Arc<Claim> {
-    let used = |number: usize| BudgetUse {
-        id: BudgetId { name: "money".into(), campaign: Some(number.to_string().into()) },
-        limit: 1_000,
-        span: SpanNow::Total,
-        best_effort: true,
-        unavailable_after: None,
+    let used = |number: usize| {
+        let id = BudgetId { name: "money".into(), campaign: Some(number.to_string().into()) };
+        BudgetUse { id, limit: 1_000, span: SpanNow::Total, best_effort: true, unavailable_after: None }
     };
     let places = 0..u32::try_from(budgets).unwrap();
     Arc::new(Claim {

@@ -605,6 +605,8 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
     let world = World { policy: Some(Arc::clone(&decider.policy)), ..world };
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
+    let (batch, drain) = (BATCH, Duration::from_secs(2));
+    let settings = LaneSettings { batch, commit_interval, drain, unavailable_after, deferred_bytes, deferred_shards };
     let task = world.task.unwrap_or(Task::Intents);
     let (world, source, sink) = ends(world);
     let ledger = world.borrow().tokens.clone().unwrap_or_else(|| EmbeddedLedger::new("only", || SystemClock.now()));
@@ -624,14 +626,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
         decider,
         budgets: budgets.claimant(),
         turns,
-        settings: LaneSettings {
-            batch: BATCH,
-            commit_interval,
-            drain: Duration::from_secs(2),
-            unavailable_after,
-            deferred_bytes,
-            deferred_shards,
-        },
+        settings,
         stop,
         metrics,
         tracer,

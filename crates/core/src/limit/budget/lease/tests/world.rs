@@ -184,17 +184,10 @@ impl World {
     /// A process that begins. `clock`: what the monotonic clock of its machine showed when the world began.
     fn instance(&mut self, run: i64, clock: Duration) -> Instance {
         self.lives += 1;
-        Instance {
-            life: self.lives,
-            run,
-            leases: Leases::new(10_000),
-            lanes: (0..self.load.lanes).map(|_| Lane::default()).collect(),
-            clock,
-            tick_at: None,
-            in_flight: Vec::new(),
-            answered: HashSet::new(),
-            first_sent: HashMap::new(),
-        }
+        let (life, leases) = (self.lives, Leases::new(10_000));
+        let lanes = (0..self.load.lanes).map(|_| Lane::default()).collect();
+        let (in_flight, answered, first_sent) = (Vec::new(), HashSet::new(), HashMap::new());
+        Instance { life, run, leases, lanes, clock, tick_at: None, in_flight, answered, first_sent }
     }
 
     /// The lanes of an instance begin.
