@@ -78,10 +78,6 @@ fn claim(budgets: usize) -> Arc<Claim> {
     })
 }
 
-fn ledger() -> EmbeddedLedger {
-    EmbeddedLedger::new("only", || SystemClock.now())
-}
-
 /// The task at a ledger, and one who claims.
 struct Scene {
     ledger: EmbeddedLedger,
@@ -95,7 +91,7 @@ struct Scene {
 
 impl Scene {
     fn start(fate: fn(usize) -> Fate) -> Self {
-        Self::at(ledger(), SystemClock, fate)
+        Self::at(EmbeddedLedger::new("only", || SystemClock.now()), SystemClock, fate)
     }
 
     fn at(ledger: EmbeddedLedger, clock: impl Clock + 'static, fate: fn(usize) -> Fate) -> Self {

@@ -472,15 +472,12 @@ where
     }
 }
 
-/// Of a store that is asked until it answers.
-fn never_given_up(away: &BTreeSet<u16>) -> Vec<u16> {
-    assert!(away.is_empty(), "everything waits");
-    Vec::new()
-}
-
 /// A store that is asked until it answers. `answer` is what it does when it is asked.
 fn store(answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send) -> impl Store {
-    watched(1, answer, never_given_up)
+    watched(1, answer, |away| {
+        assert!(away.is_empty(), "everything waits");
+        Vec::new()
+    })
 }
 
 /// The same, of so many shards, which may be given up and says so which of them are back.
