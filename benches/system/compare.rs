@@ -36,10 +36,8 @@ fn variable(text: &str) -> Result<(String, String), String> {
 pub fn run(compare: &Compare) -> Result<String> {
     let Settings { rounds, intents, .. } = compare.settings;
     let this = Program::this();
-    let other = Program {
-        binary: compare.other.clone().unwrap_or_else(|| this.binary.clone()),
-        env: compare.variables.clone(),
-    };
+    let binary = compare.other.clone().unwrap_or_else(|| this.binary.clone());
+    let other = Program { binary, env: compare.variables.clone() };
     let servers = Servers::start(&compare.settings, compare.settings.workload())?;
     let drain = |program: &Program| Ok::<_, anyhow::Error>(rounds::weir(&servers, program, |_| Ok(()))?.capped);
     eprintln!("a drain to warm up");

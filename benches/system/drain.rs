@@ -58,14 +58,9 @@ pub fn watch_progress<T>(
     let (last, ended, [cpu_ended, broker_ended], asked_last) = edge(to)?;
     let resident_mib = peak_resident_mib(process.pid())?;
     ensure!(first < last, "the backlog was gone with the first commit seen: take more intents");
-    Ok(Window {
-        intents: (last - first) as f64,
-        time: ended - began,
-        cpu_us: cpu_ended - cpu_began,
-        broker_cpu_us: broker_ended - broker_began,
-        resident_mib,
-        asked: (asked, asked_last),
-    })
+    let (intents, time, asked) = ((last - first) as f64, ended - began, (asked, asked_last));
+    let (cpu_us, broker_cpu_us) = (cpu_ended - cpu_began, broker_ended - broker_began);
+    Ok(Window { intents, time, cpu_us, broker_cpu_us, resident_mib, asked })
 }
 
 /// Waits until a group has come to this sum of committed offsets at least, and gives it.

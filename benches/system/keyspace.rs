@@ -67,15 +67,10 @@ impl Opened {
 
 /// Send `number` of a user, by a channel.
 pub fn request(user: u32, number: u32, channel: &'static str) -> AdmitRequest<'static> {
-    AdmitRequest {
-        user: UserHash::of(&user.to_string()),
-        id: IdHash::of(&format!("{user}-{number}")),
-        origin: OriginMark((user ^ number) & 0x00FF_FFFF),
-        class: ClassNames { channel: Some(channel), category: Some("promo"), campaign: Some("spring") },
-        cost: 1,
-        cap_set: 0,
-        record: RecordWhen::IfAllowed,
-    }
+    let origin = OriginMark((user ^ number) & 0x00FF_FFFF);
+    let class = ClassNames { channel: Some(channel), category: Some("promo"), campaign: Some("spring") };
+    let (user, id) = (UserHash::of(&user.to_string()), IdHash::of(&format!("{user}-{number}")));
+    AdmitRequest { user, id, origin, class, cost: 1, cap_set: 0, record: RecordWhen::IfAllowed }
 }
 
 /// A cap on all sends.

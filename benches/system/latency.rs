@@ -142,11 +142,8 @@ fn case(servers: &Servers, load: &Load, (rate, interval_ms): (u32, u32), between
     let mut run = servers.run("latency")?;
     let prefix = unique("paced-");
     let topic = |name: &str| name.replacen("send-", &prefix, 1);
-    run.config = topic_names(&run, servers, &topic).replacen(
-        "[worker]\n",
-        &format!("[worker]\ncommit_interval = \"{interval_ms}ms\"\n"),
-        1,
-    );
+    let worker = format!("[worker]\ncommit_interval = \"{interval_ms}ms\"\n");
+    run.config = topic_names(&run, servers, &topic).replacen("[worker]\n", &worker, 1);
     let outputs: Vec<String> = OUTPUTS.iter().map(|name| topic(name)).collect();
     let intents = topic(servers.intents());
     for name in outputs.iter().chain([&intents]) {
@@ -196,11 +193,8 @@ struct Pace {
 impl Pace {
     fn of(load: &Load, servers: &Servers, rate: u32) -> Self {
         let seconds = load.seconds + u32::try_from(WARM_UP.as_secs()).unwrap_or(u32::MAX);
-        Self {
-            workload: Workload { intents: rate * seconds, ..servers.workload },
-            partitions: load.settings.partitions,
-            rate,
-        }
+        let workload = Workload { intents: rate * seconds, ..servers.workload };
+        Self { workload, partitions: load.settings.partitions, rate }
     }
 
     /// How many of them are not among the figures.
@@ -273,10 +267,8 @@ fn read(consumer: &BoundedConsumer, pace: &Pace, began: Instant, gone: &AtomicBo
     let mut arrived: Vec<Option<Duration>> = vec![None; count];
     let (mut seen, mut last_at) = (0, Instant::now());
     while seen < count {
-        ensure!(
-            !gone.load(Ordering::Relaxed) || last_at.elapsed() < PATIENCE,
-            "{seen} of {count} intents came out, and then none for {PATIENCE:?}"
-        );
+        let may_come = !gone.load(Ordering::Relaxed) || last_at.elapsed() < PATIENCE;
+        ensure!(may_come, "{seen} of {count} intents came out, and then none for {PATIENCE:?}");
         let Some(message) = consumer.poll(Duration::from_millis(100)) else { continue };
         let message = message?;
         let value = String::from_utf8_lossy(message.payload().unwrap_or_default());

@@ -94,14 +94,10 @@ fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usi
     load.rush(&running.instances(), part);
     let stale = load.staleness(&running.instances());
     running.stop()?;
-    Ok(Measured {
-        method,
-        instances,
-        bytes_a_s: (bytes_after - bytes_before) / took,
-        stale_p50_s: quantile(&stale, 0.5),
-        stale_p99_s: quantile(&stale, 0.99),
-        active_share: f64::from(load.active()) / f64::from(settings.users),
-    })
+    let bytes_a_s = (bytes_after - bytes_before) / took;
+    let [stale_p50_s, stale_p99_s] = [0.5, 0.99].map(|share| quantile(&stale, share));
+    let active_share = f64::from(load.active()) / f64::from(settings.users);
+    Ok(Measured { method, instances, bytes_a_s, stale_p50_s, stale_p99_s, active_share })
 }
 
 /// Bytes that have reached and left a server.

@@ -121,15 +121,9 @@ impl Figure {
     ) -> Self {
         let all = |way: fn(&Round) -> &Capped| -> Vec<f64> { rounds.iter().map(|round| of(way(round))).collect() };
         let (zset, weir) = (all(|round| &round.zset), all(|round| &round.weir.capped));
-        Self {
-            name,
-            bare: bare.map(median),
-            zset: median(&zset),
-            weir: median(&weir),
-            to_bare: bare.map(|bare| Ratio::of(&weir, bare)),
-            to_zset: Ratio::of(&weir, &zset),
-            decimals,
-        }
+        let (to_bare, to_zset) = (bare.map(|bare| Ratio::of(&weir, bare)), Ratio::of(&weir, &zset));
+        let (bare, zset, weir) = (bare.map(median), median(&zset), median(&weir));
+        Self { name, bare, zset, weir, to_bare, to_zset, decimals }
     }
 }
 

@@ -27,11 +27,8 @@ impl Sizes {
         let approved = mean(&client.read_committed(approved)?, of_weir)?;
         let envelope = |record: &Consumed| record.value_text().contains("weir.decision/2");
         let suppressed = mean(&client.read_committed(suppressed)?, envelope)?;
-        Ok(Self {
-            intent_bytes: intent,
-            approved_headers_bytes: approved - intent,
-            envelope_bytes: suppressed - intent,
-        })
+        let (approved_headers_bytes, envelope_bytes) = (approved - intent, suppressed - intent);
+        Ok(Self { intent_bytes: intent, approved_headers_bytes, envelope_bytes })
     }
 }
 

@@ -70,21 +70,14 @@ pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
     for sends in SENDS {
         runtime.block_on(filling.raise(sends, CAPS_OF_SENDS))?;
         let now = RedisTotals::ask(&servers.redis)?;
-        by_sends.push(BySends {
-            sends,
-            user_bytes: (now.memory_bytes - empty.memory_bytes) / f64::from(users),
-            cpu_us: (now.cpu_us - last.cpu_us) / (filling.decided - decided),
-        });
+        let user_bytes = (now.memory_bytes - empty.memory_bytes) / f64::from(users);
+        let cpu_us = (now.cpu_us - last.cpu_us) / (filling.decided - decided);
+        by_sends.push(BySends { sends, user_bytes, cpu_us });
         (last, decided) = (now, filling.decided);
     }
-    let primaries = servers.redis.primaries()?.len() as f64;
-    Ok(StoreCost {
-        users,
-        by_sends,
-        by_caps,
-        resident_ratio: (last.resident_bytes - empty.resident_bytes) / (last.memory_bytes - empty.memory_bytes),
-        empty_node_bytes: empty.memory_bytes / primaries,
-    })
+    let resident_ratio = (last.resident_bytes - empty.resident_bytes) / (last.memory_bytes - empty.memory_bytes);
+    let empty_node_bytes = empty.memory_bytes / servers.redis.primaries()?.len() as f64;
+    Ok(StoreCost { users, by_sends, by_caps, resident_ratio, empty_node_bytes })
 }
 
 /// Gives every user of a run's keyspace one send, of two days ago: in their week, and in no day of a run.

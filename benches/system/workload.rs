@@ -118,10 +118,9 @@ impl Workload {
     fn intents(self) -> impl Iterator<Item = Intent> {
         let mut numbers = fastrand::Rng::with_seed(self.seed);
         let mut pick = self.picker();
-        (0..self.intents).map(move |number| Intent {
-            number,
-            user: pick(number, &mut numbers),
-            kind: numbers.usize(..KINDS.len()),
+        (0..self.intents).map(move |number| {
+            let (user, kind) = (pick(number, &mut numbers), numbers.usize(..KINDS.len()));
+            Intent { number, user, kind }
         })
     }
 

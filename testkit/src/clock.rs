@@ -92,9 +92,8 @@ impl ProcessClock {
 
     /// Sets it so many seconds ahead of the true time.
     pub fn set(&self, ahead_s: i64) -> Result<()> {
-        self.file
-            .write_all_at(&ahead_s.to_ne_bytes(), 0)
-            .with_context(|| format!("cannot write {}", self.path.display()))
+        let written = self.file.write_all_at(&ahead_s.to_ne_bytes(), 0);
+        written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     /// The environment of a process with this clock that asks `gettimeofday` for the time.

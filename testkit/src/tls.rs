@@ -108,11 +108,8 @@ impl Authority {
             let path = self.scratch.join(&format!("{name}-{number}.{ending}"));
             std::fs::write(&path, text).map(|()| path)
         };
-        Ok(Identity {
-            certificate: write("crt", &certificate)?,
-            key: write("key", &key)?,
-            both: write("pem", &format!("{key}{certificate}"))?,
-        })
+        let both = write("pem", &format!("{key}{certificate}"))?;
+        Ok(Identity { certificate: write("crt", &certificate)?, key: write("key", &key)?, both })
     }
 }
 

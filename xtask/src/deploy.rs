@@ -214,9 +214,7 @@ fn conforms(manifests: &str, version: &str, resources: u64) -> Result<()> {
     let output = kubeconform.output().with_context(|| format!("cannot start `{said}`"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let report: Value = serde_json::from_str(&text).with_context(|| format!("`{said}` printed no JSON: {text}"))?;
-    ensure!(
-        output.status.success() && report["summary"]["valid"] == resources,
-        "not all {resources} resources are valid in Kubernetes {version}: {report:#}"
-    );
+    let are_valid = output.status.success() && report["summary"]["valid"] == resources;
+    ensure!(are_valid, "not all {resources} resources are valid in Kubernetes {version}: {report:#}");
     Ok(())
 }

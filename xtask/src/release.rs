@@ -57,10 +57,8 @@ fn matches(tag: &str) -> Result<()> {
     ensure!(tag == format!("v{VERSION}"), "the tag is {tag}, the version in Cargo.toml {VERSION}: change one of them");
     let changelog = fs::read_to_string(workspace().join("CHANGELOG.md")).context("cannot read CHANGELOG.md")?;
     let heading = format!("## {VERSION}");
-    ensure!(
-        changelog.lines().any(|line| line == heading || line.starts_with(&format!("{heading} "))),
-        "CHANGELOG.md has no section `{heading}`: rename `## Unreleased`"
-    );
+    let is_it = |line: &str| line == heading || line.starts_with(&format!("{heading} "));
+    ensure!(changelog.lines().any(is_it), "CHANGELOG.md has no section `{heading}`: rename `## Unreleased`");
     Ok(())
 }
 

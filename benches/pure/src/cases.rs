@@ -17,7 +17,7 @@ use weir_core::{
     limit::{
         budget::{
             lease::{Claimed, Funded, Leases, Lender, Ticket},
-            ledger::{CountId, TakeAnswer},
+            ledger::TakeAnswer,
         },
         pressure::activity::{ActiveUsers, ActivityHash, Minute},
         share::TurnNumber,
@@ -217,15 +217,8 @@ fn funded(decider: &Decider, batch: &Batch) -> Leases {
     assert_eq!(leases.claim(Ticket(0), claim, JUDGED_AT), Claimed::Pending, "there are no tokens yet");
     let due = leases.due(JUDGED_AT, || TurnNumber { run: 1, number: 0 });
     for call in due.turns.into_iter().map(|due| due.call) {
-        let answer = TakeAnswer {
-            granted: 1 << 50,
-            used: 0,
-            leased: 0,
-            bucket: 0,
-            free_in_ms: Some(0),
-            counted_for_ms: i64::MAX,
-            count_id: CountId::default(),
-        };
+        let counted_for_ms = i64::MAX;
+        let answer = TakeAnswer { granted: 1 << 50, free_in_ms: Some(0), counted_for_ms, ..TakeAnswer::default() };
         leases.answered(call, Ok(answer), JUDGED_AT, JUDGED_AT);
     }
     leases
@@ -233,13 +226,9 @@ fn funded(decider: &Decider, batch: &Batch) -> Leases {
 
 /// A long history of 50 sends.
 fn entries() -> Vec<Entry> {
-    let entry = |number: u32| Entry {
-        at: now().plus(-60_000 * i64::from(50 - number)),
-        id: IdHash(u64::from(number) << 20),
-        origin: OriginMark(number),
-        kind: Kind(3),
-        campaign: Campaign(number % 7),
-        cost: 1,
+    let entry = |number: u32| {
+        let (at, id) = (now().plus(-60_000 * i64::from(50 - number)), IdHash(u64::from(number) << 20));
+        Entry { at, id, origin: OriginMark(number), kind: Kind(3), campaign: Campaign(number % 7), cost: 1 }
     };
     (0..50).map(entry).collect()
 }

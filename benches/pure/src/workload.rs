@@ -60,16 +60,9 @@ impl Records for Batch {
     }
 
     fn get(&self, index: usize) -> RecordView<'_> {
-        let record = &self.0[index];
-        RecordView {
-            key: None,
-            value: Some(&record.value),
-            partition: record.partition,
-            offset: record.offset,
-            timestamp: Time::from_millis(NOW_MS - 5),
-            headers: record,
-            deferral: None,
-        }
+        let (record, timestamp) = (&self.0[index], Time::from_millis(NOW_MS - 5));
+        let OwnedRecord { ref value, partition, offset, .. } = *record;
+        RecordView { key: None, value: Some(value), partition, offset, timestamp, headers: record, deferral: None }
     }
 
     /// Kafka's batches know it since they took the record from the client.
@@ -121,13 +114,8 @@ impl Shape {
             let (value, headers) = self.record(number, user, KINDS[kind], numbers.usize(..self.campaigns));
             let offset = 1_000_000 + i64::try_from(number).unwrap();
             let bytes_beside_value = headers.iter().map(|(name, value)| name.len() + value.len() + 10).sum();
-            OwnedRecord {
-                value: value.into_bytes(),
-                headers,
-                partition: partition_of(number),
-                offset,
-                bytes_beside_value,
-            }
+            let (value, partition) = (value.into_bytes(), partition_of(number));
+            OwnedRecord { value, headers, partition, offset, bytes_beside_value }
         });
         Batch(records.collect())
     }
@@ -189,15 +177,10 @@ impl Shape {
 
 /// Three budgets that every intent takes from: one of each campaign, a rolling one, and one in total.
 pub fn three_budgets() -> Vec<Budget> {
-    let budget = |name: &str, scope, span| Budget {
-        name: name.into(),
-        selection: Selection::default(),
-        scope,
-        limit: 1_000_000,
-        span,
-        best_effort: false,
-        when_spent: Action::Suppress,
-        on_unavailable: WhenUnavailable::Wait,
+    let budget = |name: &str, scope, span| {
+        let (name, selection) = (name.into(), Selection::default());
+        let (when_spent, on_unavailable) = (Action::Suppress, WhenUnavailable::Wait);
+        Budget { name, selection, scope, limit: 1_000_000, span, best_effort: false, when_spent, on_unavailable }
     };
     vec![
         budget("campaign-day", Scope::SameCampaign, BudgetSpan::Per(Period::Day)),

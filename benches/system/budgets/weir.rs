@@ -139,15 +139,10 @@ impl World {
     }
 
     fn joins(&mut self) -> usize {
-        self.instances.push(Instance {
-            holder: format!("weir-{}", self.instances.len()),
-            leases: Leases::new(10),
-            is_killed: false,
-            backlog: 0,
-            pending: None,
-            busy_until: 0,
-            tick_at: None,
-        });
+        let (holder, leases) = (format!("weir-{}", self.instances.len()), Leases::new(10));
+        let instance =
+            Instance { holder, leases, is_killed: false, backlog: 0, pending: None, busy_until: 0, tick_at: None };
+        self.instances.push(instance);
         self.instances.len() - 1
     }
 

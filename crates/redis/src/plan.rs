@@ -103,10 +103,8 @@ mod tests {
     use super::*;
 
     fn send(shard: u16, user: u8, request: usize) -> Planned {
-        Planned {
-            place: Place { shard, bucket: u32::from(user % 3), field: HashField::Numbered(user.into()) },
-            request,
-        }
+        let place = Place { shard, bucket: u32::from(user % 3), field: HashField::Numbered(user.into()) };
+        Planned { place, request }
     }
 
     #[test]

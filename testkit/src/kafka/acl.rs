@@ -77,13 +77,9 @@ impl Grant {
     }
 
     fn acls(&self, principal: &str, permission: i8) -> impl Iterator<Item = Acl> {
-        self.each().map(move |((_, operation), (kind, name))| Acl {
-            kind: *kind,
-            name: name.clone(),
-            pattern: self.pattern,
-            principal: principal.to_owned(),
-            operation,
-            permission,
+        self.each().map(move |((_, operation), (kind, name))| {
+            let (kind, name, principal) = (*kind, name.clone(), principal.to_owned());
+            Acl { kind, name, pattern: self.pattern, principal, operation, permission }
         })
     }
 
@@ -171,9 +167,8 @@ impl KafkaClient {
             let is_so = if how == DELETE { acls.is_disjoint(shown) } else { acls.is_subset(shown) };
             is_so.then_some(())
         };
-        if wait_for(DEADLINE, is_shown).is_none() {
-            bail!("of the changed ACLs {acls:?} the broker shows {last:?}");
-        }
+        let is_so = wait_for(DEADLINE, is_shown).is_some();
+        ensure!(is_so, "of the changed ACLs {acls:?} the broker shows {last:?}");
         Ok(())
     }
 

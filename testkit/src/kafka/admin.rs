@@ -111,10 +111,8 @@ impl KafkaClient {
         self.forget_read(topic);
         let mut offsets = TopicPartitionList::new();
         offsets.add_partition_offset(topic, partition, Offset::Offset(before))?;
-        for element in futures_executor::block_on(admin.delete_records(&offsets, &options))?.elements() {
-            element.error()?;
-        }
-        Ok(())
+        let deleted = futures_executor::block_on(admin.delete_records(&offsets, &options))?;
+        deleted.elements().iter().try_for_each(|element| Ok(element.error()?))
     }
 
     /// Deletes a group without members, and with it its committed offsets, as a broker does after

@@ -133,12 +133,9 @@ impl KafkaClient {
             Some(producer) => Publisher::again(producer, topic)?,
             None => self.publisher(topic)?,
         };
-        for record in records {
-            publisher.send(&record)?;
-        }
+        records.into_iter().try_for_each(|record| publisher.send(&record))?;
         publisher.flush()?;
-        let former = self.kept().producers.insert(self.codec, publisher.into_producer());
-        drop(former);
+        let _former = self.kept().producers.insert(self.codec, publisher.into_producer());
         Ok(())
     }
 
@@ -201,8 +198,7 @@ impl KafkaClient {
             None => ReadTopic::open(self, topic)?,
         };
         let seen = see(read.read_on(ends, cut)?);
-        let former = self.kept().read.insert(place, read);
-        drop(former);
+        let _former = self.kept().read.insert(place, read);
         Ok(seen)
     }
 
@@ -235,11 +231,10 @@ impl KafkaClient {
             None => Arc::new(self.asker_config().set(key, value).create()?),
         };
         let answer = ask(&consumer);
-        let former = match answer {
+        let _former = match answer {
             Ok(_) => self.kept().consumers.insert(place, consumer),
             Err(_) => self.kept().consumers.remove(&place),
         };
-        drop(former);
         answer
     }
 

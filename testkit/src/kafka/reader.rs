@@ -151,12 +151,7 @@ pub(super) fn consumed(message: &BorrowedMessage<'_>) -> Consumed {
     let headers = message.headers().map(|headers| {
         headers.iter().map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec))).collect()
     });
-    Consumed {
-        partition: message.partition(),
-        offset: message.offset(),
-        key: message.key().map(<[u8]>::to_vec),
-        value: message.payload().map(<[u8]>::to_vec),
-        headers: headers.unwrap_or_default(),
-        timestamp_ms: message.timestamp().to_millis(),
-    }
+    let (partition, offset, timestamp_ms) = (message.partition(), message.offset(), message.timestamp().to_millis());
+    let [key, value] = [message.key(), message.payload()].map(|bytes| bytes.map(<[u8]>::to_vec));
+    Consumed { partition, offset, key, value, headers: headers.unwrap_or_default(), timestamp_ms }
 }

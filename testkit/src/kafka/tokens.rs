@@ -26,11 +26,9 @@ impl TokenKafka {
             // A session is as long as the token at the most, and no longer than this.
             ("listener.name.token.oauthbearer.connections.max.reauth.ms", "3600000"),
         ];
-        let additions = Additions {
-            listeners: vec![("TOKEN", door.number(), "SASL_PLAINTEXT")],
-            properties: properties.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
-            format_args: Vec::new(),
-        };
+        let listeners = vec![("TOKEN", door.number(), "SASL_PLAINTEXT")];
+        let properties = properties.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let additions = Additions { listeners, properties, ..Additions::default() };
         let kafka = Kafka::start_with(vec![Port::lease()?], Shape::default(), &additions)?;
         Ok(Self { kafka, door })
     }

@@ -155,11 +155,9 @@ mod tests {
     #[test]
     fn too_little_memory_says_how_much_is_needed_and_how_many_lanes_fit() {
         let error = LaneMemory::share(300 * MIB, 8, ReadsBeside::default()).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "worker.memory is 300 MiB, which is too little for worker.lanes = 8: set worker.memory to 368 MiB at the least, \
-             or worker.lanes to 6 at the most"
-        );
+        let expected = "worker.memory is 300 MiB, which is too little for worker.lanes = 8: set worker.memory to 368 MiB \
+                        at the least, or worker.lanes to 6 at the most";
+        assert_eq!(error, expected);
         assert!(LaneMemory::share(368 * MIB, 8, ReadsBeside::default()).is_ok());
         assert!(LaneMemory::share(300 * MIB, 6, ReadsBeside::default()).is_ok());
         let wheel = ReadsBeside { wheels: 1, ..ReadsBeside::default() };

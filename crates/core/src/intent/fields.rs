@@ -217,10 +217,9 @@ mod tests {
     #[test]
     fn a_field_inside_another_field_is_refused() {
         let refused = FieldMap::new([(IntentField::UserId, "/id/user")]).unwrap_err().to_string();
-        assert_eq!(
-            refused,
-            r#"user_id = "/id/user" lies inside id = "/id", which is no object: map them to different places"#
-        );
+        let expected =
+            r#"user_id = "/id/user" lies inside id = "/id", which is no object: map them to different places"#;
+        assert_eq!(refused, expected);
         assert!(FieldMap::new([(IntentField::UserId, "/id")]).is_ok(), "two fields may be one place");
         assert!(FieldMap::new([(IntentField::UserId, "/idx/user")]).is_ok(), "a longer name is another place");
     }

@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use jiff::{civil, tz::TimeZoneDatabase};
 use proptest::prelude::*;
 
@@ -329,16 +327,9 @@ fn a_batch_shares_its_sets_of_caps() {
     assert_eq!(sets.len(), 1 + ZONES.len() + 1);
     assert_eq!(routes[0], routes[3 * ZONES.len()]);
     let set = &sets[routes[0].unwrap()];
-    let push = CapQuery {
-        window: Window::Calendar {
-            start: time("2026-11-21T00:00:00Z"),
-            next: time("2026-11-22T00:00:00Z"),
-            after: time("2026-11-23T00:00:00Z"),
-        },
-        limit: 2,
-        filter: Filter { channels: Some(["push".to_owned()].into()), categories: None }.into(),
-        scope: Scope::Every,
-    };
+    let [start, next, after] = [21, 22, 23].map(|day| time(&format!("2026-11-{day}T00:00:00Z")));
+    let filter = Filter { channels: Some(["push".to_owned()].into()), categories: None }.into();
+    let push = CapQuery { window: Window::Calendar { start, next, after }, limit: 2, filter, scope: Scope::Every };
     assert_eq!(set[1], push);
     assert_eq!(set[2].window, Window::Sliding { length_ms: 168 * HOUR_MS });
 }

@@ -155,11 +155,9 @@ mod tests {
                 let numbers: BTreeSet<u64> = numbers.iter().filter_map(|id| ids.number(&id.to_string())).collect();
                 Arc::new(Members::of(kind, numbers))
             };
-            let segment = |(name, numbers): &(&str, &[u64])| Segment {
-                name: (*name).to_owned(),
-                sha256: Sha256([0; 32]),
-                bytes: 0,
-                members: members(numbers),
+            let segment = |(name, numbers): &(&str, &[u64])| {
+                let (name, members) = ((*name).to_owned(), members(numbers));
+                Segment { name, sha256: Sha256([0; 32]), bytes: 0, members }
             };
             Self::new("v1".to_owned(), ids.clone(), segments.iter().map(segment).collect())
         }

@@ -3,10 +3,7 @@
 use std::{
     future::{pending, poll_fn},
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     task::Poll,
 };
 

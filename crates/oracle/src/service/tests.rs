@@ -1,7 +1,4 @@
-use weir_core::{
-    basis::time::Time,
-    limit::share::{Reference as _, TurnNumber},
-};
+use weir_core::limit::share::{Reference as _, TurnNumber};
 
 use super::*;
 
@@ -32,11 +29,8 @@ fn numbered(number: u64) -> TurnNumber {
 
 /// A turn of a holder that wants all and holds what it got, `held` of it within the last second.
 fn turn(book: &mut ServiceBook, holder: &str, number: u64, held: (u64, u64), now: i64) -> ShareReply {
-    let turn = ShareTurn {
-        rate: Use { held: held.0, wanted: 10_000 },
-        concurrency: Use { held: held.1, wanted: 10_000 },
-        ..ShareTurn::default()
-    };
+    let [rate, concurrency] = [held.0, held.1].map(|held| Use { held, wanted: 10_000 });
+    let turn = ShareTurn { rate, concurrency, ..ShareTurn::default() };
     book.turn(holder, numbered(number), &turn, at(now)).unwrap()
 }
 

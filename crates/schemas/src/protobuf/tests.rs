@@ -76,10 +76,8 @@ fn a_message_that_is_cut_off_or_written_in_another_type_does_not_fit() {
     let deep = [&[2, 2][..], &vec![0x0b; 1 << 20]].concat();
     assert_eq!(plan.read(&deep).unwrap_err().what, "it is nested deeper than 64 levels");
     let group = [2, 2, 0x1b, 0x1c, 0x0a, 1, b'i'];
-    assert!(
-        plan.read(&group).unwrap()[IntentField::Id as usize].is_some(),
-        "a group of an unknown field is passed over"
-    );
+    let read = plan.read(&group).unwrap();
+    assert!(read[IntentField::Id as usize].is_some(), "a group of an unknown field is passed over");
 }
 
 #[test]

@@ -65,12 +65,9 @@ impl Share<BudgetTokens> for Connection {
 
 /// A batch of intents that each take from a budget of their own.
 fn claim(budgets: usize) -> Arc<Claim> {
-    let used = |number: usize| BudgetUse {
-        id: BudgetId { name: "money".into(), campaign: Some(number.to_string().into()) },
-        limit: 1_000,
-        span: SpanNow::Total,
-        best_effort: true,
-        unavailable_after: None,
+    let used = |number: usize| {
+        let id = BudgetId { name: "money".into(), campaign: Some(number.to_string().into()) };
+        BudgetUse { id, limit: 1_000, span: SpanNow::Total, best_effort: true, unavailable_after: None }
     };
     let places = 0..u32::try_from(budgets).unwrap();
     Arc::new(Claim {
@@ -79,10 +76,6 @@ fn claim(budgets: usize) -> Arc<Claim> {
         sets: places.clone().map(|place| vec![place]).collect(),
         wants: places.map(|set| Want { set, cost: 1 }).collect(),
     })
-}
-
-fn ledger() -> EmbeddedLedger {
-    EmbeddedLedger::new("only", || SystemClock.now())
 }
 
 /// The task at a ledger, and one who claims.
@@ -98,7 +91,7 @@ struct Scene {
 
 impl Scene {
     fn start(fate: fn(usize) -> Fate) -> Self {
-        Self::at(ledger(), SystemClock, fate)
+        Self::at(EmbeddedLedger::new("only", || SystemClock.now()), SystemClock, fate)
     }
 
     fn at(ledger: EmbeddedLedger, clock: impl Clock + 'static, fate: fn(usize) -> Fate) -> Self {

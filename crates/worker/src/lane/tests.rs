@@ -13,11 +13,10 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
-    sync::{Arc, RwLock, atomic::AtomicBool},
-    time::{Duration, Instant},
+    sync::{RwLock, atomic::AtomicBool},
+    time::Instant,
 };
 
-use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::{
         clocks::{Append, WrongClock},
@@ -51,7 +50,6 @@ use crate::{
         tests::{Noon, VirtualClock, noon},
     },
     observer::tests::TestObserver,
-    share::AskedTurns,
     tests::parsed_policy,
 };
 
@@ -474,15 +472,12 @@ where
     }
 }
 
-/// Of a store that is asked until it answers.
-fn never_given_up(away: &BTreeSet<u16>) -> Vec<u16> {
-    assert!(away.is_empty(), "everything waits");
-    Vec::new()
-}
-
 /// A store that is asked until it answers. `answer` is what it does when it is asked.
 fn store(answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send) -> impl Store {
-    watched(1, answer, never_given_up)
+    watched(1, answer, |away| {
+        assert!(away.is_empty(), "everything waits");
+        Vec::new()
+    })
 }
 
 /// The same, of so many shards, which may be given up and says so which of them are back.
@@ -607,6 +602,8 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
     let world = World { policy: Some(Arc::clone(&decider.policy)), ..world };
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
+    let (batch, drain) = (BATCH, Duration::from_secs(2));
+    let settings = LaneSettings { batch, commit_interval, drain, unavailable_after, deferred_bytes, deferred_shards };
     let task = world.task.unwrap_or(Task::Intents);
     let (world, source, sink) = ends(world);
     let ledger = world.borrow().tokens.clone().unwrap_or_else(|| EmbeddedLedger::new("only", || SystemClock.now()));
@@ -626,14 +623,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
         decider,
         budgets: budgets.claimant(),
         turns,
-        settings: LaneSettings {
-            batch: BATCH,
-            commit_interval,
-            drain: Duration::from_secs(2),
-            unavailable_after,
-            deferred_bytes,
-            deferred_shards,
-        },
+        settings,
         stop,
         metrics,
         tracer,

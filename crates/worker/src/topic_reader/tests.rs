@@ -77,18 +77,9 @@ fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, Wor
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (clock, stop, metrics) = (world.clock.clone(), world.stop.clone(), Arc::<TestObserver>::clone(&world.observer));
     let (world, source, sink) = ends(world);
-    let mut reader = TopicReader {
-        topic: "refunds".into(),
-        source,
-        sink,
-        feed,
-        clock,
-        limits: Arc::default(),
-        drain: Duration::from_secs(2),
-        stop,
-        metrics,
-        status: Arc::default(),
-    };
+    let (topic, drain) = ("refunds".into(), Duration::from_secs(2));
+    let (limits, status) = (Arc::default(), Arc::default());
+    let mut reader = TopicReader { topic, source, sink, feed, clock, limits, drain, stop, metrics, status };
     let end = runtime.block_on(async { timeout(DEADLINE, reader.run()).await });
     let end = end.expect("the reader ends");
     let TopicReader { feed, source, sink, .. } = reader;

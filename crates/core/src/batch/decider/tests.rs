@@ -24,7 +24,6 @@ use crate::{
     },
     deferral::DeferReason,
     history::{HistoryBounds, decide::Answer},
-    intent::Intent,
     limit::{
         budget::{
             lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Outcome, Owed, Settling, Ticket, Unspent},

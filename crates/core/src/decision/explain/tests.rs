@@ -56,11 +56,8 @@ struct Case {
 
 impl Case {
     fn policy(&self, caps: &[Cap]) -> Arc<Policy> {
-        Arc::new(Policy {
-            timezone: self.zone.clone(),
-            default: Arc::new(Caps::Limited(caps.to_vec())),
-            ..UNCAPPED.clone()
-        })
+        let (timezone, default) = (self.zone.clone(), Arc::new(Caps::Limited(caps.to_vec())));
+        Arc::new(Policy { timezone, default, ..UNCAPPED.clone() })
     }
 
     /// As short as a policy of these caps may have it.
@@ -79,14 +76,8 @@ impl Case {
         let cap_set = eval.route(&IntentFacts { class, ..IntentFacts::default() }).unwrap();
         let query = |query: &CapQuery| query.counting(kinds().matching(&query.filter));
         let set: Vec<decide::Cap> = eval.take_cap_sets()[cap_set].iter().map(query).collect();
-        let send = Send {
-            id: IdHash(0),
-            origin: OriginMark(0),
-            kind: Kind::NONE,
-            campaign: campaign_of(class.campaign),
-            cost,
-            record: RecordWhen::IfAllowed,
-        };
+        let (id, origin, campaign) = (IdHash(0), OriginMark(0), campaign_of(class.campaign));
+        let send = Send { id, origin, kind: Kind::NONE, campaign, cost, record: RecordWhen::IfAllowed };
         decide(&mut self.entries.clone(), &send, &set, clock, self.retention_ms().into())
     }
 

@@ -1,10 +1,7 @@
-use std::{borrow::Cow, collections::BTreeSet};
+use std::collections::BTreeSet;
 
 use super::*;
-use crate::{
-    basis::{time::Time, zone::Zone},
-    intent::dead_letter::DeadLetterReason,
-};
+use crate::{basis::zone::Zone, intent::dead_letter::DeadLetterReason};
 
 #[path = "../../../../../tests/fixtures/hostile.rs"]
 mod hostile;
@@ -90,24 +87,22 @@ fn the_fields_of_an_intent_are_read() {
         "timezone": "asia/singapore", "payload": {"id": "x"}, "more": [1, {"cost": 0}]
     }"#;
     let at = |more: i64| Time::from_millis(1_795_165_200_000 + more);
-    assert_eq!(
-        plain(value).unwrap(),
-        Intent {
-            id: "i-1".into(),
-            user_id: "42".into(),
-            channel: Some("push".into()),
-            category: Some("marketing".into()),
-            campaign: Some("autumn".into()),
-            cost: 3,
-            created_at: at(0),
-            expires_at: at(1),
-            not_before: at(500),
-            timezone: Zone::named("Asia/Singapore"),
-            id_hash: IdHash::of("i-1"),
-            user: UserHash::of("42"),
-            value: IntentValue::Json(value),
-        }
-    );
+    let expected = Intent {
+        id: "i-1".into(),
+        user_id: "42".into(),
+        channel: Some("push".into()),
+        category: Some("marketing".into()),
+        campaign: Some("autumn".into()),
+        cost: 3,
+        created_at: at(0),
+        expires_at: at(1),
+        not_before: at(500),
+        timezone: Zone::named("Asia/Singapore"),
+        id_hash: IdHash::of("i-1"),
+        user: UserHash::of("42"),
+        value: IntentValue::Json(value),
+    };
+    assert_eq!(plain(value).unwrap(), expected);
 }
 
 #[test]

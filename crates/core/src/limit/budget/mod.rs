@@ -226,16 +226,9 @@ mod tests {
 
     /// One of all intents.
     pub(in crate::limit::budget) fn budget(name: &str, scope: Scope, span: BudgetSpan) -> Budget {
-        Budget {
-            name: name.into(),
-            selection: Selection::default(),
-            scope,
-            limit: 10,
-            span,
-            best_effort: false,
-            when_spent: Action::Suppress,
-            on_unavailable: WhenUnavailable::Wait,
-        }
+        let (name, selection) = (name.into(), Selection::default());
+        let (when_spent, on_unavailable) = (Action::Suppress, WhenUnavailable::Wait);
+        Budget { name, selection, scope, limit: 10, span, best_effort: false, when_spent, on_unavailable }
     }
 
     #[test]
@@ -243,10 +236,8 @@ mod tests {
         let class = |channel, campaign| ClassNames { channel, category: None, campaign };
         let id = |campaign: Option<&str>| Some(BudgetId { name: "b".into(), campaign: campaign.map(Into::into) });
         let all = Selection::default();
-        let push = Selection {
-            filter: Filter { channels: Some(["push".to_owned()].into()), categories: None },
-            campaigns: None,
-        };
+        let filter = Filter { channels: Some(["push".to_owned()].into()), categories: None };
+        let push = Selection { filter, campaigns: None };
         let spring = Selection { filter: Filter::default(), campaigns: Some(["spring".to_owned()].into()) };
         let cases = [
             (&all, Scope::Every, class(None, None), id(None)),

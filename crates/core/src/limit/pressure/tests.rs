@@ -6,7 +6,7 @@ fn rule(max_active_users: u64) -> PressureRule {
     PressureRule { max_active_users, window_minutes: 30, filter: Filter::default(), action: Action::Defer }
 }
 
-fn user(number: u64) -> ActivityHash {
+pub(super) fn user(number: u64) -> ActivityHash {
     UserHash::of(&format!("user-{number}")).into()
 }
 

@@ -50,17 +50,10 @@ struct World {
 
 impl World {
     fn new(seed: u64, (capacity_per_s, concurrency): (u64, u64), ways: Ways) -> Self {
-        let mut world = Self {
-            network: Network::new(seed, ways),
-            book: ServiceBook::default(),
-            instances: BTreeMap::new(),
-            born: 0,
-            given: VecDeque::new(),
-            open: BTreeMap::new(),
-            capacity_per_s,
-            concurrency,
-            admitted: 0,
-        };
+        let (network, book, instances) = (Network::new(seed, ways), ServiceBook::default(), BTreeMap::new());
+        let (given, open) = (VecDeque::new(), BTreeMap::new());
+        let mut world =
+            Self { network, book, instances, born: 0, given, open, capacity_per_s, concurrency, admitted: 0 };
         world.network.now = 5_000;
         world.register();
         world.network.now = 10_000;
@@ -69,13 +62,9 @@ impl World {
     }
 
     fn register(&mut self) {
-        let registration = Registration {
-            capacity_per_s: self.capacity_per_s,
-            concurrency: self.concurrency,
-            timeout_ms: TIMEOUT_MS,
-            network_ms: 50,
-            interval_ms: 1_000_000,
-        };
+        let Self { capacity_per_s, concurrency, .. } = *self;
+        let (timeout_ms, interval_ms) = (TIMEOUT_MS, 1_000_000);
+        let registration = Registration { capacity_per_s, concurrency, timeout_ms, network_ms: 50, interval_ms };
         self.book.register(&ServiceName::new("i").unwrap(), Some(&registration), self.time());
     }
 

@@ -14,15 +14,9 @@ fn time(clock: &str) -> Time {
 
 /// Records of the minutes with one share: partition, offset, and when each is due.
 fn batch(records: &[(i32, i64, &str)]) -> Rows {
-    let deferral = |due| Deferral {
-        due: time(due),
-        topic: "t".into(),
-        partition: 0,
-        offset: 0,
-        first_at: Time::default(),
-        why: DeferReason::TooEarly,
-        count: 1,
-    };
+    let (first_at, why) = (Time::default(), DeferReason::TooEarly);
+    let deferral =
+        |due| Deferral { due: time(due), topic: "t".into(), partition: 0, offset: 0, first_at, why, count: 1 };
     let row = |&(partition, offset, due): &_| Row { partition, offset, deferral: Some(deferral(due)), timestamp: None };
     Rows(records.iter().map(row).collect())
 }

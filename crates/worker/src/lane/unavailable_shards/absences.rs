@@ -187,10 +187,8 @@ mod tests {
         let mut shards = Absences::new(Some(s(1)));
         (0..300).for_each(|shard| _ = shards.not_answered(shard, s(0), Why::Silent));
         shards.not_answered(1000, s(0), Why::Lost);
-        assert_eq!(
-            shards.trouble().unwrap(),
-            "shards [0, 1, 2, 3, 4, 5, 6, 7] and 292 more of Redis do not answer, shards [1000] have lost their history: \
-             restore it with weir rebuild; their intents go by on_unavailable"
-        );
+        let expected = "shards [0, 1, 2, 3, 4, 5, 6, 7] and 292 more of Redis do not answer, shards [1000] have lost their \
+                        history: restore it with weir rebuild; their intents go by on_unavailable";
+        assert_eq!(shards.trouble().unwrap(), expected);
     }
 }

@@ -144,9 +144,8 @@ fn tokens_are_kept_while_a_budget_is_waited_for() {
     let (mut asked, first) = with_tokens(judged(FIRST_MS, &records, &decoded, KeptTokens::default()));
     ask_in_vain(&mut asked);
     let waits = judged(0, &records, &decoded, asked.give_up().tokens);
-    let (mut asked, second) = with_tokens(judged(0, &records, &decoded, waits.give_up().tokens));
-    asked.answer(vec![Some(Answer { verdict: AdmitVerdict::Allowed, at: now(), ahead: false })]);
-    asked.finish().1.committed();
+    let (asked, second) = with_tokens(judged(0, &records, &decoded, waits.give_up().tokens));
+    answered(AdmitVerdict::Allowed, 0)(asked);
     assert_eq!([first.back(), second.back()], [1, 0]);
 }
 
@@ -162,9 +161,8 @@ fn an_intent_whose_tokens_are_kept_owes_others_only_if_its_budget_is_counted_aga
         assert_eq!(book.turn("weir-0", number, &takes, now().plus(-100)).unwrap().granted, 1);
         let (mut asked, _first) = with_tokens(first);
         ask_in_vain(&mut asked);
-        let (mut asked, heard) = without_tokens(judged(0, &records, &decoded, asked.give_up().tokens));
-        asked.answer(vec![Some(Answer { verdict: AdmitVerdict::Replayed, at: now().plus(-1), ahead: false })]);
-        asked.finish().1.committed();
+        let (asked, heard) = without_tokens(judged(0, &records, &decoded, asked.give_up().tokens));
+        answered(AdmitVerdict::Replayed, -1)(asked);
         if is_counted_again {
             book.recount(now(), budget.span, &Account::default());
         }

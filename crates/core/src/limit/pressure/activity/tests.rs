@@ -5,12 +5,9 @@ use std::{collections::HashMap, sync::Barrier, thread};
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::pressure::tests::user;
 
 const START: i64 = 29_880_000;
-
-fn user(number: u64) -> ActivityHash {
-    UserHash::of(&format!("user-{number}")).into()
-}
 
 fn at(minute: i64) -> Minute {
     Minute(START + minute)

@@ -63,12 +63,9 @@ impl Oldest {
         self.came.push_back((at, left + waiting));
         while self.came.pop_front_if(|(_, came)| *came - left < 1.0).is_some() {}
         let oldest = self.came.front().map(|(came_at, _)| Duration::from_secs_f64(at - came_at));
-        let queue = lag.filter(|_| !pace.why.is_closed()).map(|lag| WaitingQueue {
-            oldest,
-            left: whole(left),
-            lag,
-            drain_per_s: pace.drain_per_s,
-            ahead,
+        let queue = lag.filter(|_| !pace.why.is_closed()).map(|lag| {
+            let (left, drain_per_s) = (whole(left), pace.drain_per_s);
+            WaitingQueue { oldest, left, lag, drain_per_s, ahead }
         });
         let deliveries = Deliveries { queue, ..Deliveries::default() };
         self.slow = to_f64(self.signals.turn(Duration::from_secs_f64(at), &deliveries)) / 1_000.0;

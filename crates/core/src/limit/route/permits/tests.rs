@@ -14,18 +14,8 @@ struct Instance {
 
 /// A turn for one permit of a route of which nothing is known.
 fn one() -> PermitTurn {
-    PermitTurn {
-        lease: LEASE,
-        room: None,
-        want: 1,
-        unused: 0,
-        recent: 0,
-        rate: None,
-        slow: 1_000,
-        took: (0, 0),
-        delivery: 0,
-        rates: KeptRates::default(),
-    }
+    let (lease, rates, took) = (LEASE, KeptRates::default(), (0, 0));
+    PermitTurn { lease, room: None, want: 1, unused: 0, recent: 0, rate: None, slow: 1_000, took, delivery: 0, rates }
 }
 
 /// What each instance was granted over so many rounds of turns, as a keeper takes them.

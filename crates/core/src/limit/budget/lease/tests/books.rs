@@ -101,9 +101,8 @@ impl Books {
             spends.sort_by_key(|spend| spend.at);
             for spend in spends {
                 let mut missing = spend.tokens;
-                for index in
-                    order.iter().copied().filter(|i| grants[*i].since <= spend.at && spend.at < grants[*i].ends)
-                {
+                let lasts = |index: &usize| (grants[*index].since..grants[*index].ends).contains(&spend.at);
+                for index in order.iter().copied().filter(lasts) {
                     let some = missing.min(left[index]);
                     (left[index], missing) = (left[index] - some, missing - some);
                 }

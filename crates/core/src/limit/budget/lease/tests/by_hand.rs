@@ -1,7 +1,5 @@
 //! Single promises, worked out by hand.
 
-use std::time::Duration;
-
 use super::super::*;
 use crate::limit::budget::{
     SpanNow,
@@ -49,16 +47,10 @@ pub(super) fn outcomes(claimed: Claimed) -> Vec<Outcome> {
     answers(claimed).outcomes
 }
 
-/// The only call that is due.
-fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeTurn) {
-    let DueTurn { call, turn, .. } = due_turn(leases, now);
-    (call, turn)
-}
-
 /// The only call that is due has this answer then.
 fn reply(leases: &mut Leases, answer: Result<TakeAnswer, Refused>, sent_at: Duration, now: Duration) -> TakeTurn {
-    let (number, turn) = call(leases, sent_at);
-    leases.answered(number, answer, sent_at, now);
+    let DueTurn { call, turn, .. } = due_turn(leases, sent_at);
+    leases.answered(call, answer, sent_at, now);
     turn
 }
 
@@ -137,7 +129,7 @@ fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
     assert_eq!(outcomes(asks(&mut leases, 2, 1, at(100))), [Outcome::Denied(0)]);
     assert!(leases.due(at(4_004), first_run).turns.is_empty(), "the ledger is not asked before");
     assert_eq!(asks(&mut leases, 3, 1, at(4_005)), Claimed::Pending);
-    call(&mut leases, at(4_005));
+    due_turn(&mut leases, at(4_005));
 }
 
 #[test]
@@ -267,9 +259,9 @@ fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_short
     let (mut now, mut lengths) = (0, Vec::new());
     assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
     while leases.ready(at(now)).is_empty() {
-        let (number, request) = call(&mut leases, at(now));
-        lengths.push(request.lease_ms);
-        leases.answered(number, granted(10), at(now), at(now + 700));
+        let DueTurn { call, turn, .. } = due_turn(&mut leases, at(now));
+        lengths.push(turn.lease_ms);
+        leases.answered(call, granted(10), at(now), at(now + 700));
         now += 700;
         assert!(lengths.len() < 10, "it is never granted: {lengths:?}");
     }
@@ -285,7 +277,7 @@ fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_short
     now += 10_000;
     assert_eq!(returned(&mut leases, at(now)), [9]);
     assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
-    assert_eq!(call(&mut leases, at(now)).1.lease_ms, 200);
+    assert_eq!(due_turn(&mut leases, at(now)).turn.lease_ms, 200);
 }
 
 #[test]
@@ -295,17 +287,11 @@ fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_
     let renewal = reply(&mut leases, granted(10), at(4_500), at(4_500));
     assert_eq!((renewal.want, renewal.back.len()), (10, 0));
     assert_eq!(outcomes(asks(&mut leases, 3, 1, at(4_900))), [Outcome::Granted]);
-    assert!(
-        leases.due(at(5_000), first_run).turns.is_empty(),
-        "the lease of the first has ended, and there is a turn soon"
-    );
+    assert!(leases.due(at(5_000), first_run).turns.is_empty(), "the first lease has ended: there is a turn soon");
     let renewal = reply(&mut leases, granted(5), at(9_000), at(9_000));
     assert_eq!((renewal.want, renewal.back[0].tokens), (5, 8), "half as many: most of them were not spent");
     for now in [9_500, 9_899] {
-        assert!(
-            leases.due(at(now), first_run).turns.is_empty(),
-            "the lease of the second has ended: there may be a turn soon"
-        );
+        assert!(leases.due(at(now), first_run).turns.is_empty(), "the second has ended: there may be a turn soon");
     }
     assert_eq!(returned(&mut leases, at(9_900)), [10], "nobody has claimed for as long as a lease lasts");
     assert!(leases.due(at(13_500), first_run).turns.is_empty());
@@ -357,7 +343,7 @@ fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not(
     // Nobody claims it; when the lease has ended, half of it is asked for.
     assert_eq!(returned(&mut leases, at(5_001)), [15]);
     assert_eq!(asks(&mut leases, 3, 1, at(5_100)), Claimed::Pending);
-    let (_, request) = call(&mut leases, at(5_100));
+    let request = due_turn(&mut leases, at(5_100)).turn;
     assert_eq!((request.need, request.want), (1, 7));
 }
 

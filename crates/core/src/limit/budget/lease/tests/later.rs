@@ -1,7 +1,6 @@
 //! What turns out only after a claim: that a budget is spent, or that tokens were not.
 
 use super::{super::*, by_hand::*};
-use crate::limit::budget::ledger::TakeAnswer;
 
 #[test]
 fn an_intent_that_a_budget_denies_leaves_another_one_to_a_later_intent_whose_ticket_waits_once_more() {

@@ -1,7 +1,5 @@
 //! Turns of more budgets are due than may be in flight at the same time.
 
-use std::{collections::BTreeSet, time::Duration};
-
 use super::{super::*, by_hand::*};
 
 const BUDGETS: usize = 3 * MOST_TURNS;

@@ -1,9 +1,6 @@
 //! Several instances, one ledger, and what goes wrong between them.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{stock::Stock, *},
@@ -11,11 +8,8 @@ use super::{
     ledger::{Ledger, time},
 };
 use crate::limit::{
-    budget::{SpanNow, ledger::TakeAnswer},
-    share::{
-        TurnNumber,
-        tests::{Happens, Network, Ways},
-    },
+    budget::SpanNow,
+    share::tests::{Happens, Network, Ways},
 };
 
 /// The kind of a budget's window, in milliseconds.
@@ -190,17 +184,10 @@ impl World {
     /// A process that begins. `clock`: what the monotonic clock of its machine showed when the world began.
     fn instance(&mut self, run: i64, clock: Duration) -> Instance {
         self.lives += 1;
-        Instance {
-            life: self.lives,
-            run,
-            leases: Leases::new(10_000),
-            lanes: (0..self.load.lanes).map(|_| Lane::default()).collect(),
-            clock,
-            tick_at: None,
-            in_flight: Vec::new(),
-            answered: HashSet::new(),
-            first_sent: HashMap::new(),
-        }
+        let (life, leases) = (self.lives, Leases::new(10_000));
+        let lanes = (0..self.load.lanes).map(|_| Lane::default()).collect();
+        let (in_flight, answered, first_sent) = (Vec::new(), HashSet::new(), HashMap::new());
+        Instance { life, run, leases, lanes, clock, tick_at: None, in_flight, answered, first_sent }
     }
 
     /// The lanes of an instance begin.

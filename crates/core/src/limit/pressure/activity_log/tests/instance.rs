@@ -9,12 +9,13 @@ use std::{
 
 use super::super::{ActiveIn, Book, Cursor, SyncReply, SyncRequest};
 use crate::{
-    basis::{shard::UserHash, time::Time},
+    basis::time::Time,
     intent::class::Filter,
     limit::{
         pressure::{
             ActiveBy, ActiveTold, Pressure, PressureRule, PressureState,
             activity::{ActivityHash, Minute},
+            tests::user,
         },
         share::{Reference, TurnNumber},
     },
@@ -25,10 +26,6 @@ pub(super) const MAX: u64 = 2_000;
 const WINDOW_MINUTES: u8 = 5;
 const MEMBER_FOR_MS: i64 = 10_000;
 const START_MS: i64 = 1_795_132_800_000;
-
-fn user(number: u64) -> ActivityHash {
-    UserHash::of(&format!("user-{number}")).into()
-}
 
 /// One process.
 pub(super) struct Instance {
