@@ -567,17 +567,16 @@ impl Decision {
     /// The decision of an approved record, and its intent's id.
     pub fn approval(record: Consumed) -> (String, Self) {
         let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-        let at: jiff::Timestamp = approval(&record)["decided_at"].as_str().unwrap().parse().unwrap();
-        let at_ms = at.as_millisecond();
+        let at_ms = outcome::time_ms(&approval(&record)["decided_at"]).unwrap();
         (intent["id"].as_str().unwrap().to_owned(), Self { at_ms, envelope: None, record })
     }
 
     /// The same for a suppressed record.
     pub fn suppression(record: Consumed) -> (String, Self) {
         let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-        let at: jiff::Timestamp = envelope["decided_at"].as_str().unwrap().parse().unwrap();
+        let at_ms = outcome::time_ms(&envelope["decided_at"]).unwrap();
         let id = envelope["intent_id"].as_str().unwrap().to_owned();
-        (id, Self { at_ms: at.as_millisecond(), envelope: Some(envelope), record })
+        (id, Self { at_ms, envelope: Some(envelope), record })
     }
 
     pub fn approved(&self) -> bool {

@@ -8,11 +8,8 @@ use testkit::{
     worker::Worker,
 };
 
-pub(super) const POLICY: &str = r#"
-version = "1"
-[default]
-caps = [{ name = "daily", limit = 1, window = "24h" }]
-"#;
+pub(super) const POLICY: &str =
+    "version = \"1\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n";
 
 pub(super) const USER: &str = "u-1";
 
