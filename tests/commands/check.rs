@@ -418,8 +418,7 @@ fn a_worker_that_runs_is_not_disturbed() {
     let config = scene.config("i");
     for wave in 0..2 {
         check(&scene, &config).is_fine();
-        scene.publish([intent(&format!("{wave}"), format!("user-{wave}"), json!({}))]);
-        scene.drain(&mut worker);
+        scene.decide_by(&mut worker, [intent(&format!("{wave}"), format!("user-{wave}"), json!({}))]);
     }
     assert_eq!(scene.count("approved"), 2);
 }

@@ -323,8 +323,7 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
         waves += 1;
         let of = |number: usize| json!({"campaign": format!("c{number}")});
         let one = |number: usize| intent(&format!("{waves} {number}"), 10_000 + number, of(number));
-        scene.publish((0..CAMPAIGNS).map(one));
-        scene.drain(&mut worker);
+        scene.decide_by(&mut worker, (0..CAMPAIGNS).map(one));
         client.get("/v1/budgets").json()["omitted"] == 2 * CAMPAIGNS - ROWS
     });
     // Calls of scripts, but for those by which the lane's tokens are taken and given back.

@@ -18,22 +18,7 @@ use weir::{
 };
 
 use super::docs::{is_current, read};
-use crate::support::contains_all;
-
-pub(super) const SMALLEST: &str = r#"
-[kafka]
-brokers = "b:9092"
-intents = "i"
-approved = "a"
-suppressed = "s"
-dead_letters = "d"
-[redis]
-nodes = ["redis://r:6379"]
-[segments]
-source = "set/manifest.json"
-[policy]
-source = "policy.toml"
-"#;
+use crate::support::{SMALLEST, contains_all};
 
 fn parse(text: &str, env: &[(&str, &str)]) -> Result<Settings, String> {
     let env = env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
