@@ -418,8 +418,7 @@ fn a_worker_that_runs_is_not_disturbed() {
     let config = scene.config("i");
     for wave in 0..2 {
         check(&scene, &config).is_fine();
-        scene.publish([intent(&format!("{wave}"), format!("user-{wave}"), json!({}))]);
-        scene.drain(&mut worker);
+        scene.decide_by(&mut worker, [intent(&format!("{wave}"), format!("user-{wave}"), json!({}))]);
     }
     assert_eq!(scene.count("approved"), 2);
 }
@@ -477,7 +476,7 @@ fn each_limit_has_a_line_and_routes_need_their_topics_and_one_of_their_own_for_t
 
 #[test]
 fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found_and_ends_the_start() {
-    let (_redis, mut scene) = Scene::with_redis("check-wheel", 1, POLICY);
+    let (_redis, scene) = Scene::with_redis("check-wheel", 1, POLICY);
     let config = |prefix: &str| {
         let prefix = scene.topic(prefix);
         scene.config("i").replace("[kafka]", &format!("[kafka]\ndeferred = {prefix:?}\ncreate_shares = 2"))
@@ -535,5 +534,4 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
     scene.write_policy(&format!("{POLICY}\n{quiet}"));
     check(&scene, &scene.config("i"))
         .is_one("invalid", &["policy:", "quiet_hours.action", "kafka.deferred", "deferred = \"send-deferred\""]);
-    scene.env.clear();
 }

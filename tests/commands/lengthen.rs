@@ -220,8 +220,7 @@ fn a_history_is_made_longer_under_load_and_equals_a_twins() {
     let mut worker = scene.worker_with("only", &[("WEIR__REDIS__HISTORY", "32d")]);
     wait_ready(&worker);
     // Neither has sends younger than 8 days: one has two of cost 2, and of the other's one was refunded.
-    scene.publish([intent("capped", 1, json!({})), intent("refunded", 5, json!({}))]);
-    scene.drain(&mut worker);
+    scene.decide_by(&mut worker, [intent("capped", 1, json!({})), intent("refunded", 5, json!({}))]);
     assert_eq!([scene.reason_of("capped"), scene.reason_of("refunded")], ["cap", "approved"]);
     stop(&mut worker);
 }
@@ -235,8 +234,7 @@ fn a_run_that_is_killed_half_way_goes_on_and_the_caps_hold_meanwhile() {
     let mut published = 0;
     let mut caps_hold = |user: usize, worker: &mut Worker| {
         let case = |number: usize| format!("{user}-{number}");
-        scene.publish((0..4).map(|number| intent(&case(number), user, json!({"channel": "push"}))));
-        scene.drain(worker);
+        scene.decide_by(worker, (0..4).map(|number| intent(&case(number), user, json!({"channel": "push"}))));
         let all = scene.reasons();
         let reasons: Vec<&str> = (0..4).map(|number| all[&case(number)].as_str()).collect();
         assert_eq!(reasons, ["approved", "approved", "approved", "cap"], "of user {user}");
@@ -286,8 +284,7 @@ fn a_history_is_lengthened_only_where_the_topics_keep_it_and_is_finished_before_
     let torn = Record::new("1", "{").header("weir-decision", "{}").timestamp_ms(old.now_ms - 15 * DAY_MS).partition(3);
     scene.kafka.publish(&scene.topic("approved"), [torn]).unwrap();
     old.ends(1, &["--history", "32d"]);
-    scene.publish([intent("between", "u-between", json!({}))]);
-    scene.wait_until_drained();
+    scene.decide([intent("between", "u-between", json!({}))]);
     assert_eq!(scene.reason_of("between"), "approved");
     let other = said(&output(&mut old.rebuild(&["--history", "33d"])).unwrap());
     assert!(other.contains("finish that first"), "{other}");

@@ -64,6 +64,12 @@ impl Lossy {
         self.scene.publish_wave(name, 10_000..10_000 + count, &json!({"campaign": campaign}));
     }
 
+    /// The same, and waits until all are decided.
+    fn decide(&mut self, name: &str, campaign: &str, count: usize) {
+        self.publish(name, campaign, count);
+        self.drain();
+    }
+
     fn drain(&mut self) {
         self.scene.drain(&mut self.worker);
     }
@@ -135,12 +141,10 @@ impl Lossy {
         let mut waves = 0;
         wait_until(DEADLINE, "all of the budget is approved", || {
             waves += 1;
-            self.publish(&format!("{name} wave {waves}"), campaign, 50);
-            self.drain();
+            self.decide(&format!("{name} wave {waves}"), campaign, 50);
             self.scene.approved(name) >= limit
         });
-        self.publish(&format!("{name} last"), campaign, 200);
-        self.drain();
+        self.decide(&format!("{name} last"), campaign, 200);
         assert_eq!(self.scene.approved(name), limit, "{name}");
     }
 }
@@ -245,8 +249,7 @@ fn wipe_a_node(name: &str, beside: Beside) {
         assert!(line("recounted", used as u64)(found), "{campaign}: {used}, {lines:?}");
     }
     others.iter().for_each(|campaign| lossy.spend(&format!("each {campaign}"), campaign, 100));
-    lossy.publish("spent once more", &names[0], 10);
-    lossy.drain();
+    lossy.decide("spent once more", &names[0], 10);
     assert_eq!(lossy.scene.approved("spent"), 300);
 }
 
@@ -279,8 +282,7 @@ fn budgets_of_a_node_that_came_back_with_an_old_snapshot_grant_no_more_than_was_
         assert!(line("recounted", LIMIT as u64)(&lines[&name]), "{lines:?}");
     }
     for (name, campaign) in both {
-        lossy.publish(&format!("{name} after"), campaign, 500);
-        lossy.drain();
+        lossy.decide(&format!("{name} after"), campaign, 500);
         assert_eq!(lossy.scene.approved(name), LIMIT, "{name}");
     }
 }
@@ -315,8 +317,7 @@ fn a_budget_that_the_topic_does_not_reach_back_for_stays_closed_until_a_person_s
     assert!(line("restored", 400)(&lines[&names[1]]), "{lines:?}");
     assert!(line("closed", 400 - gone_total as u64)(&lines[&names[0]]), "{lines:?}");
     assert_eq!(lines[&names[0]]["command"], format!("weir rebuild --budget-used {}=N", names[0]));
-    lossy.publish(&format!("{} after", names[1]), &names[1], 1_000);
-    lossy.drain();
+    lossy.decide(&format!("{} after", names[1]), &names[1], 1_000);
     lossy.spend(&names[1], &names[1], 1_000 - gone_given);
     lossy.publish(&format!("{} after", names[0]), &names[0], 1_000);
     let refused = || lossy.worker.log().contains("are no longer on the approved topic");
@@ -351,8 +352,7 @@ fn a_campaign_that_the_table_of_names_alone_knows_stays_closed_and_one_that_it_d
         campaigns.find(|campaign| node_of(&lossy.cluster, &id(name, Some(campaign))) == lost).unwrap()
     };
     let (old, new) = (on_it("old"), on_it("new"));
-    lossy.publish("old before", &old, 60);
-    lossy.drain();
+    lossy.decide("old before", &old, 60);
     lossy.expire();
 
     let (code, lines) = lossy.lose(&[lost], &[]);
@@ -375,11 +375,9 @@ fn after_a_total_loss_campaigns_whose_records_are_gone_stay_closed_until_a_perso
     });
     let of_named = |campaign: &str| id(&names[2], Some(campaign)).to_string();
     let of_any = &names[..2];
-    lossy.publish("spring before", "spring", 60);
-    lossy.drain();
+    lossy.decide("spring before", "spring", 60);
     lossy.expire();
-    lossy.publish("summer before", "summer", 60);
-    lossy.drain();
+    lossy.decide("summer before", "summer", 60);
 
     let (code, lines) = lossy.lose(&lossy.cluster.primaries().unwrap(), &["--all"]);
     assert_eq!(code, 1, "{lines:?}");
@@ -429,13 +427,11 @@ fn a_budget_is_counted_again_where_a_worker_runs_beside_the_rebuild() {
 fn count_again(name: &str, beside: Beside) {
     let (mut lossy, names, _) = Lossy::new(name, &["total"], |names| total(&names[0], 1_000));
     let name = &names[0];
-    lossy.publish(&format!("{name} before"), name, 400);
-    lossy.drain();
+    lossy.decide(&format!("{name} before"), name, 400);
     // As a crash would leave it: granted and never spent.
     let (node, key) = lossy.key(name);
     lossy.cluster.cli(node, &["HINCRBY", &key, "t", "300"]).unwrap();
-    lossy.publish(&format!("{name} wasted"), name, 1_000);
-    lossy.drain();
+    lossy.decide(&format!("{name} wasted"), name, 1_000);
     let approved = lossy.scene.approved(name) as u64;
     assert!((400..1_000).contains(&approved), "{approved}");
 

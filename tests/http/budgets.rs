@@ -22,7 +22,7 @@ use crate::{
     support::{
         DEADLINE, Scene, contains_all,
         http::{address, metric, wait_degraded, wait_whole},
-        outcome::{intent, zone_of_noon},
+        outcome::{intent, time_ms, zone_of_noon},
         stop, unlimited,
     },
 };
@@ -98,10 +98,9 @@ async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
         spent["left"] == 0
     });
     assert_eq!((adds_up(&spent), &spent["why"]), (20, &json!("too little is left")), "{spent}");
-    let free_at: jiff::Timestamp = spent["free_at"].as_str().unwrap().parse().unwrap();
-    let decided: Vec<i64> =
-        scene.decisions().values().filter(|decision| decision.approved()).map(|decision| decision.at_ms).collect();
-    let after_ms = free_at.as_millisecond() - decided.iter().min().unwrap();
+    let decided = scene.decisions();
+    let approved = decided.values().filter(|decision| decision.approved());
+    let after_ms = time_ms(&spent["free_at"]).unwrap() - approved.map(|decision| decision.at_ms).min().unwrap();
     assert!((3_600_000..3_800_000).contains(&after_ms), "{spent}");
     wait_used(&client, "everything", None, 120);
     for (campaign, used) in [("spring", 100), ("summer", 20)] {
@@ -146,8 +145,8 @@ fn decisions(client: &Client, spent: &Value) {
         let denied = client.decide(query, &json!({"id": "sms", "user_id": 9_000_001, "channel": "sms"})).json();
         assert_eq!((&denied["verdict"], &denied["reason"]), (&json!("suppressed"), &json!("budget")), "{denied}");
         assert_eq!(denied["budget"], json!({"name": "sms", "limit": 20, "used": 20}));
-        let time = |of: &Value| of.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
-        assert!((time(&denied["eligible_at"]) - time(&spent["free_at"])).abs() < 5_000, "{denied} {spent}");
+        let [eligible_ms, free_ms] = [&denied["eligible_at"], &spent["free_at"]].map(|time| time_ms(time).unwrap());
+        assert!((eligible_ms - free_ms).abs() < 5_000, "{denied} {spent}");
     }
     let approved = client.decide("", &json!({"id": "push", "user_id": 9_000_002, "channel": "push"})).json();
     assert_eq!((&approved["verdict"], approved.get("budget")), (&json!("approved"), None));
@@ -324,8 +323,7 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
         waves += 1;
         let of = |number: usize| json!({"campaign": format!("c{number}")});
         let one = |number: usize| intent(&format!("{waves} {number}"), 10_000 + number, of(number));
-        scene.publish((0..CAMPAIGNS).map(one));
-        scene.drain(&mut worker);
+        scene.decide_by(&mut worker, (0..CAMPAIGNS).map(one));
         client.get("/v1/budgets").json()["omitted"] == 2 * CAMPAIGNS - ROWS
     });
     // Calls of scripts, but for those by which the lane's tokens are taken and given back.

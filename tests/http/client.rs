@@ -101,6 +101,13 @@ impl Client {
         answer(&mut stream).expect("an answer")
     }
 
+    /// Asks for this, and does not wait for the answer.
+    pub fn begin(&self, path: &str) -> TcpStream {
+        let mut stream = self.connect();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address).unwrap();
+        stream
+    }
+
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect_timeout(&self.address.parse().unwrap(), DEADLINE).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();

@@ -10,12 +10,6 @@ use crate::{
     support::{DEADLINE, POLICY, Scene, http::metric},
 };
 
-/// Publishes so many intents of as many users and waits until all have their record.
-fn lanes_go_on(scene: &Scene, wave: &str, intents: usize) {
-    scene.publish_wave(wave, 0..intents, &json!({}));
-    scene.wait_until_drained();
-}
-
 #[test]
 fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
     let mut scene = Scene::new("crowd", 1, POLICY);
@@ -25,7 +19,7 @@ fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
     let client = Client::of(&roomy);
     let idle: Vec<_> = (0..2000).map(|_| client.connect()).collect();
     wait_until(DEADLINE, "all are open", || metric(&roomy, "weir_http_connections", "").unwrap() >= 2000.0);
-    lanes_go_on(&scene, "idle", 1000);
+    scene.decide_wave("idle", 0..1000, &json!({}));
     assert_eq!(client.get("/livez").status, 200);
     client.get("/v1/users/7").json();
     drop(idle);
@@ -40,7 +34,7 @@ fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
     assert!(metric(&narrow, "weir_http_connections", "").unwrap() <= 100.0);
     assert!(metric(&narrow, "weir_http_evictions_total", "").unwrap() >= 900.0);
     assert!(is_closed_within(&mut idle[0], DEADLINE));
-    lanes_go_on(&scene, "evicted", 1000);
+    scene.decide_wave("evicted", 0..1000, &json!({}));
     assert_eq!(client.get("/readyz").status, 200);
 }
 

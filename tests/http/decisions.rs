@@ -1,6 +1,6 @@
 //! `POST /v1/decisions`: as the lanes decide, once an id, in one round trip.
 
-use std::{collections::BTreeMap, io::Write as _};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use testkit::{
@@ -59,8 +59,7 @@ fn a_decision_is_the_worker_s_own_once_an_id_and_takes_one_round_trip() {
     dry_run(&client, &redis, &intent);
 
     // A lane and HTTP see the same history, and an id that went out by HTTP does not by Kafka.
-    scene.publish([Record::new("7", intent("four", 7).to_string()), Record::new("7", intent("one", 7).to_string())]);
-    scene.wait_until_drained();
+    scene.decide([Record::new("7", intent("four", 7).to_string()), Record::new("7", intent("one", 7).to_string())]);
     let decisions = scene.decisions();
     assert_eq!((decisions["four"].reason(), decisions["one"].reason()), ("cap", "duplicate"));
 
@@ -100,11 +99,7 @@ fn equal_lookups_at_the_same_time_ask_redis_once() {
     client.get("/v1/users/7").json();
     let before = redis.calls().unwrap();
     proxy.set(Mode::Stall);
-    let request = format!("GET /v1/users/7 HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", client.address);
-    let mut streams: Vec<_> = (0..LOOKUPS).map(|_| client.connect()).collect();
-    for stream in &mut streams {
-        stream.write_all(request.as_bytes()).unwrap();
-    }
+    let mut streams: Vec<_> = (0..LOOKUPS).map(|_| client.begin("/v1/users/7")).collect();
     // One thread takes connections and requests in their order: when this answers, all of them are under way.
     wait_until(DEADLINE, "the lookups are under way", || {
         metric(&worker, "weir_http_connections", "").unwrap() >= LOOKUPS as f64

@@ -1,7 +1,6 @@
 //! A Redis node that does not answer: users on other nodes are answered, and their intents decided, as ever.
 
 use std::{
-    io::Write as _,
     net::TcpStream,
     time::{Duration, Instant},
 };
@@ -33,7 +32,8 @@ fn a_node_that_hangs_keeps_no_user_of_another_node_waiting() {
     let (worker, client) = Client::ready(&scene, "one");
     let (on_it, elsewhere) = on_it_and_elsewhere(&cluster.slots_of(VICTIM).unwrap(), 1_000);
     cluster.freeze(VICTIM);
-    let mut hanging: Vec<TcpStream> = on_it.iter().take(ASKING).map(|user| begin(&client, *user)).collect();
+    let begin = |user: &u64| client.begin(&format!("/v1/users/{user}"));
+    let mut hanging: Vec<TcpStream> = on_it.iter().take(ASKING).map(begin).collect();
     assert_eq!(hanging.len(), ASKING);
     for user in elsewhere.iter().take(2 * ASKING) {
         client.get(&format!("/v1/users/{user}")).json();
@@ -72,13 +72,6 @@ fn scene(cluster: &RedisCluster, name: &str, [redis, http]: [&str; 2]) -> Scene 
     scene
 }
 
-/// Asks for a user, and does not wait for the answer.
-fn begin(client: &Client, user: u64) -> TcpStream {
-    let mut stream = client.connect();
-    write!(stream, "GET /v1/users/{user} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", client.address).unwrap();
-    stream
-}
-
 fn is_answered(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let has_come = stream.peek(&mut [0]).is_ok();
@@ -113,7 +106,8 @@ fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
     wait_until(DEADLINE, "every place is taken", || {
         let is_full = client.get("/v1/segments").status == 503;
         if !is_full {
-            hanging.push(begin(&client, *users.next().expect("there are more users than places")));
+            let user = users.next().expect("there are more users than places");
+            hanging.push(client.begin(&format!("/v1/users/{user}")));
         }
         is_full
     });

@@ -57,9 +57,7 @@ fn more_requests_than_may_be_worked_on_are_503_and_probes_are_answered_all_the_s
     let options = HttpSettings { concurrency: 2, timeout: Duration::from_secs(300), ..HttpSettings::default() };
     let server = Server::start(&options);
     let client = &server.client;
-    let request = format!("GET /v1/users/7 HTTP/1.1\r\nhost: {}\r\n\r\n", client.address);
-    let hanging = [(); 2].map(|()| client.connect());
-    hanging.iter().for_each(|mut stream| stream.write_all(request.as_bytes()).unwrap());
+    let hanging = [(); 2].map(|()| client.begin("/v1/users/7"));
     wait_until(DEADLINE, "two are worked on", || client.get("/v1/segments").status == 503);
     let reply = client.get("/v1/segments");
     reply.problem(503, "busy");

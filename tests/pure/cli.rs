@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use crate::{
     program::{configure, run},
-    support::{POLICY, is_a_paragraph, weir},
+    support::{POLICY, contains_all, is_a_paragraph, weir},
 };
 use serde_json::{Value, json};
 use testkit::process::output;
@@ -56,10 +56,8 @@ fn the_demo_shows_the_whole_thing() {
     let folder = testkit::folder();
     let (out, _) = says(&["demo", "--publish", "2000"], folder.path(), 0);
     assert!(out.starts_with("2000 intents: "), "{out}");
-    for part in ["approved", "suppressed", "dead letter", "duplicate", "weir-decision", "weir.decision/2", "Route sms"]
-    {
-        assert!(out.contains(part), "{part}: {out}");
-    }
+    let parts = ["approved", "suppressed", "dead letter", "duplicate", "weir-decision", "weir.decision/2", "Route sms"];
+    contains_all(&out, &parts);
     let counts: Vec<u64> = out
         .lines()
         .next()
@@ -154,9 +152,7 @@ fn policy_check_says_what_a_policy_means_or_all_that_is_wrong() {
 
     let (out, err) = says(&["policy", "check", "bad.toml"], folder.path(), 2);
     assert!(out.is_empty(), "{out}");
-    for place in ["bad.toml:1:", "bad.toml:3:", "default"] {
-        assert!(err.contains(place), "{err} should name {place}");
-    }
+    contains_all(&err, &["bad.toml:1:", "bad.toml:3:", "default"]);
     let (out, _) = says(&["policy", "check", "bad.toml", "--output", "json"], folder.path(), 2);
     let said: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(said["valid"], false);

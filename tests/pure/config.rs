@@ -18,22 +18,7 @@ use weir::{
 };
 
 use super::docs::{is_current, read};
-use crate::support::contains_all;
-
-pub(super) const SMALLEST: &str = r#"
-[kafka]
-brokers = "b:9092"
-intents = "i"
-approved = "a"
-suppressed = "s"
-dead_letters = "d"
-[redis]
-nodes = ["redis://r:6379"]
-[segments]
-source = "set/manifest.json"
-[policy]
-source = "policy.toml"
-"#;
+use crate::support::{SMALLEST, contains_all};
 
 fn parse(text: &str, env: &[(&str, &str)]) -> Result<Settings, String> {
     let env = env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
@@ -118,87 +103,33 @@ fn the_full_example_is_read_as_it_says() {
     assert!(!schema.is_valid(&toml::from_str(&text.replace("brokers", "broker")).unwrap()));
 }
 
-/// A value for each setting that is not its default.
+/// Values that are not the default, of settings whose form does not say one: see [`other_value`].
 const OTHER_VALUES: &[(&str, &str)] = &[
     ("kafka.brokers", "one:9092, two:9092"),
     ("kafka.group", "other"),
-    ("kafka.intents", "other.intents"),
-    ("kafka.approved", "other-approved"),
-    ("kafka.suppressed", "other_suppressed"),
-    ("kafka.dead_letters", "other"),
-    ("kafka.refunds", "bounces"),
-    ("kafka.activity", "app-opens"),
-    ("kafka.delivery_reports", "reports"),
-    ("kafka.undelivered", "undelivered"),
     ("kafka.delivery", "at_least_once"),
     ("kafka.instance", "weir-7"),
-    ("kafka.create_topics", "true"),
-    ("kafka.create_partitions", "3"),
     ("redis.nodes", "rediss://a:1, rediss://b:2"),
     ("redis.username", "weir"),
     ("redis.password", "correct horse"),
     ("redis.ca_file", "ca.pem"),
     ("redis.history", "31d 3h"),
-    ("redis.max_entries", "20000"),
-    ("redis.max_totals", "5000"),
     ("redis.prefix", "weir.test"),
-    ("redis.shards", "16"),
-    ("redis.users", "270000000"),
-    ("redis.tune", "true"),
-    ("redis.allow_eviction", "true"),
-    ("redis.wait_replicas", "1"),
-    ("redis.timeout", "250ms"),
-    ("redis.unavailable_after", "5s"),
-    ("kafka.deferred", "later"),
-    ("kafka.waiting", "queue"),
-    ("kafka.create_shares", "3"),
-    ("kafka.refresh", "1m"),
     ("segments.source", "s3://b/m.json"),
-    ("segments.refresh", "5m"),
     ("segments.user_id_prefix", "u"),
     ("policy.source", "/p/policy.json"),
-    ("policy.refresh", "1m"),
     ("s3.endpoint", "http://127.0.0.1:9000"),
     ("s3.region", "eu-west-1"),
-    ("s3.force_path_style", "true"),
-    ("s3.requester_pays", "true"),
-    ("activity.fields.user_id", "/who"),
-    ("activity.fields.at", "/when"),
     ("intent.format", "json_schema"),
     ("schemas.registry", "http://127.0.0.1:8081"),
-    ("schemas.cache", "9"),
-    ("schemas.timeout", "2s"),
-    ("intent.fields.id", "/a"),
-    ("intent.fields.user_id", "/recipient/id"),
-    ("intent.fields.channel", "/c"),
-    ("intent.fields.category", "/d"),
-    ("intent.fields.campaign", "/e"),
-    ("intent.fields.cost", "/f"),
-    ("intent.fields.created_at", "/g~1h"),
-    ("intent.fields.expires_at", "/h"),
-    ("intent.fields.not_before", "/i"),
-    ("intent.fields.timezone", "/j"),
-    ("worker.lanes", "3"),
-    ("worker.batch", "500"),
-    ("worker.commit_interval", "1s"),
-    ("worker.drain", "5s"),
     ("worker.memory", "512MiB"),
     ("http.listen", "[::1]:0"),
     ("http.token", "abc, d.e-f_/+~=="),
     ("kafka.aws_iam_region", "eu-west-1"),
-    ("http.threads", "2"),
-    ("http.connections", "99"),
-    ("http.concurrency", "7"),
     ("http.rate", "0"),
-    ("http.burst", "9"),
-    ("http.body_bytes", "4096"),
-    ("http.timeout", "2s"),
-    ("http.read_timeout", "3s"),
-    ("http.drain", "1s"),
     ("log.format", "text"),
     ("log.level", "debug"),
     ("tracing.endpoint", "http://127.0.0.1:4318"),
-    ("tracing.one_in", "7"),
 ];
 
 /// These take files, need each other, kafka.deferred or schemas.registry, or take many names: each has a test of its own.
@@ -207,21 +138,34 @@ const ELSEWHERE: &str = "redis.aws_iam_cluster redis.aws_iam_region redis.aws_ia
                          redis.password_file redis.cert_file redis.key_file s3.ca_file http.token_file schemas.username \
                          schemas.password schemas.password_file schemas.ca_file schemas.files";
 
+/// A value of a setting that is not its default.
+fn other_value(setting: &Setting) -> String {
+    let intents = SETTINGS.iter().find(|setting| setting.key == "kafka.intents").unwrap();
+    if let Some((_, value)) = OTHER_VALUES.iter().find(|(key, _)| *key == setting.key) {
+        (*value).to_owned()
+    } else if let Form::Whole(range) = &setting.form {
+        range.end().to_string()
+    } else if let Form::Duration(range) = &setting.form {
+        format!("{}ms", range.end().as_millis())
+    } else if setting.form == Form::Flag {
+        "true".to_owned()
+    } else if setting.key.contains(".fields.") {
+        "/a~1b/c".to_owned()
+    } else {
+        // Each topic has its own name.
+        assert_eq!(setting.form, intents.form, "no value for {}", setting.key);
+        setting.variable().replace("__", ".-")
+    }
+}
+
 /// A setting's value as it is written in the file.
 fn in_file(setting: &Setting, value: &str) -> String {
-    match &setting.form {
-        Form::Whole { .. } | Form::Flag => value.to_owned(),
-        Form::Texts(_) => format!("[\"{}\"]", value.replace(", ", "\", \"")),
-        Form::Text(_)
-        | Form::Secret
-        | Form::Path(_)
-        | Form::Word(_)
-        | Form::Duration { .. }
-        | Form::Bytes { .. }
-        | Form::TextsByName(_)
-        | Form::Properties
-        | Form::PropertyPaths
-        | Form::PathsById => format!("{value:?}"),
+    if matches!(setting.form, Form::Whole(_) | Form::Flag) {
+        value.to_owned()
+    } else if matches!(setting.form, Form::Texts(_)) {
+        format!("[\"{}\"]", value.replace(", ", "\", \""))
+    } else {
+        format!("{value:?}")
     }
 }
 
@@ -243,13 +187,12 @@ fn every_setting_can_be_given_in_the_file_and_as_a_variable_which_goes_before_it
     let schema = schema();
     for setting in SETTINGS.iter().filter(|setting| !ELSEWHERE.split(' ').any(|key| key == setting.key)) {
         let key = setting.key;
-        let value =
-            OTHER_VALUES.iter().find(|(known, _)| *known == key).unwrap_or_else(|| panic!("no value for {key}")).1;
-        let variable = [("WEIR__KAFKA__INSTANCE", "host"), (&*setting.variable(), value)];
+        let (name, value) = (setting.variable(), other_value(setting));
+        let variable = [("WEIR__KAFKA__INSTANCE", "host"), (&*name, &*value)];
         let by_variable = parse(SMALLEST, &variable).unwrap_or_else(|error| panic!("{key}: {error}"));
         assert_ne!(by_variable, smallest, "{key} changes nothing");
 
-        let table = smallest_with(key, &in_file(setting, value));
+        let table = smallest_with(key, &in_file(setting, &value));
         let env: &[_] = if key == "kafka.instance" { &[] } else { &variable[..1] };
         assert!(schema.is_valid(&serde_json::to_value(&table).unwrap()), "{key} = {value}, to the schema");
         let by_file = parse(&table.to_string(), env).unwrap_or_else(|error| panic!("{key}: {error}"));
@@ -260,10 +203,8 @@ fn every_setting_can_be_given_in_the_file_and_as_a_variable_which_goes_before_it
 #[test]
 fn the_environment_alone_is_enough() {
     let required = SETTINGS.iter().filter(|setting| setting.default == Otherwise::Required);
-    let env: Vec<(String, &str)> = required
-        .map(|setting| (setting.variable(), OTHER_VALUES.iter().find(|(key, _)| *key == setting.key).unwrap().1))
-        .collect();
-    let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (&**name, *value)).collect();
+    let env: Vec<(String, String)> = required.map(|setting| (setting.variable(), other_value(setting))).collect();
+    let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (&**name, &**value)).collect();
     let settings = parse("", &env).unwrap();
     assert_eq!(settings.redis.nodes, [Secret::new("rediss://a:1"), Secret::new("rediss://b:2")]);
 }

@@ -10,7 +10,7 @@ use weir::config::{
 use serde_json::Value;
 
 use super::docs::{read, repository};
-use crate::support::is_by_schema;
+use crate::support::{contains_all, is_by_schema};
 
 /// What stands behind each `before` up to the next white space or quote.
 fn behind<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
@@ -122,15 +122,12 @@ fn the_configurations_that_the_chart_is_checked_with_are_valid_with_the_variable
 #[test]
 fn a_pod_and_a_container_get_longer_to_stop_than_weir_takes() {
     let pod = read("deploy/helm/weir/templates/statefulset.yaml");
-    let grace =
-        "terminationGracePeriodSeconds: {{ add .Values.httpDrainSeconds .Values.drainSeconds .Values.graceSeconds }}";
-    for line in [
-        grace,
+    let lines = [
+        "terminationGracePeriodSeconds: {{ add .Values.httpDrainSeconds .Values.drainSeconds .Values.graceSeconds }}",
         "WEIR__WORKER__DRAIN, value: \"{{ int64 .Values.drainSeconds }}s\"",
         "WEIR__HTTP__DRAIN, value: \"{{ int64 .Values.httpDrainSeconds }}s\"",
-    ] {
-        assert!(pod.contains(line), "{line}: {pod}");
-    }
+    ];
+    contains_all(&pod, &lines);
     let seconds: u64 =
         behind(&read("docker-compose.yml"), "stop_grace_period: ")[0].trim_end_matches('s').parse().unwrap();
     let settings = settings(&read("deploy/weir.toml"), &[]);

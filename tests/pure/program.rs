@@ -5,10 +5,7 @@ use std::{path::Path, process::Command};
 use serde_json::Value;
 use testkit::process::output;
 
-use crate::{
-    config::SMALLEST,
-    support::{POLICY, weir},
-};
+use crate::support::{POLICY, SMALLEST, weir};
 
 /// The exit code, stdout and stderr of weir with these arguments and variables, in this folder.
 pub fn run(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {

@@ -9,10 +9,8 @@ use weir_core::{
     policy::file::{parse_policy, schema_text},
 };
 
-use super::{
-    config::SMALLEST,
-    docs::{pages, quoted, read},
-};
+use super::docs::{pages, quoted, read};
+use crate::support::SMALLEST;
 
 const HISTORY_MS: i64 = 8 * 24 * 60 * 60 * 1000;
 /// What examples of a part of a policy leave out.

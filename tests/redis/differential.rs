@@ -55,17 +55,14 @@ struct Case {
     batches: Vec<BatchSpec>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct CapSpec {
     /// Length of the window, or of the calendar period.
     window_ms: i64,
     /// Calendar periods begin at multiples of the window, moved by so much; sliding where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     calendar_offset_ms: Option<i64>,
     limit: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     channels: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     categories: Option<Vec<String>>,
     #[serde(default)]
     each_campaign: bool,
@@ -83,11 +80,8 @@ struct RequestSpec {
     user: u32,
     id: u32,
     origin: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     channel: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     category: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     campaign: Option<String>,
     cost: u8,
     set: usize,
@@ -387,14 +381,7 @@ fn a_cap() -> impl Strategy<Value = CapSpec> {
 /// A cap for which the fast path needs one look.
 fn a_simple_cap() -> impl Strategy<Value = CapSpec> {
     let limit = prop_oneof![1 => Just(0), 6 => 1_u32..6, 2 => 6_u32..40, 1 => Just(u32::MAX)];
-    let simple = |(window_ms, limit)| CapSpec {
-        window_ms,
-        calendar_offset_ms: None,
-        limit,
-        channels: None,
-        categories: None,
-        each_campaign: false,
-    };
+    let simple = |(window_ms, limit)| CapSpec { window_ms, limit, ..CapSpec::default() };
     (prop::sample::select(WINDOWS_MS), limit).prop_map(simple)
 }
 

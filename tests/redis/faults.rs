@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, lost, not_recorded, opened, own, own_store,
-    patiently, place_of, request, sent, server, shard_of, store, temporary,
+    DAY_MS, admit, admit_all, at, batch, behind_proxy, cap, fresh_store, lost, not_recorded, on_channel, opened, own,
+    own_store, patiently, place_of, request, sent, server, shard_of, store, temporary,
 };
 use redis::RedisResult;
 use testkit::{
@@ -19,11 +19,11 @@ use weir_core::{
     basis::shard::{IdHash, OriginMark, UserHash},
     history::{
         Entry,
-        admit::{AdmitRequest, CapQuery},
+        admit::AdmitRequest,
         decide::{AdmitVerdict, Answer, RecordWhen},
         pack, unpack,
     },
-    intent::class::{Campaign, Filter, Kind},
+    intent::class::{Campaign, Kind},
     ports::StoreError,
 };
 use weir_redis::{Boxed, Link, Network, NodeAddr, RedisOptions, RedisStore, RetryCause, Tcp};
@@ -263,10 +263,7 @@ async fn keys_outlive_the_history_and_not_for_ever() {
 #[tokio::test]
 async fn ten_thousand_sends_of_one_user_keep_their_order_and_a_call_does_a_bounded_work() {
     let (server, mut store) = own_store().await;
-    let push = Filter { channels: Some(["push".to_owned()].into()), categories: None };
-    let mut filtered = cap(20_000, DAY_MS);
-    filtered.filter = Arc::new(push);
-    let caps = [cap(7000, DAY_MS), filtered];
+    let caps = [cap(7000, DAY_MS), on_channel(20_000, "push")];
     let requests: Vec<AdmitRequest<'_>> = (0..10_000)
         .map(|number| {
             let mut request = request("somebody", number);
@@ -330,8 +327,7 @@ async fn a_user_whose_own_sends_are_too_many_for_a_call_makes_nobody_elses_calls
     let server = server();
     let mut store = fresh_store(&RedisOptions { shards: 32, ..own(&server) }).await;
     give_long_histories(&server, &store, &[request("somebody", 0)]);
-    let filter = Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None });
-    let caps = [CapQuery { filter, ..cap(100_000, DAY_MS) }];
+    let caps = [on_channel(100_000, "push")];
     let mut put_off = 0;
     for round in 0..5 {
         let own = (0..100).map(|number| request("somebody", 1_000_000 + 100 * round + number));

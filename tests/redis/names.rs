@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, lost, opened, options, own, own_store, request, sent, server, two_stores,
+    admit, admit_all, at, batch, lost, on_channel, opened, options, own, own_store, request, sent, server, two_stores,
 };
 use testkit::redis::{RedisCluster, RedisServer};
 use weir_core::{
     history::{
-        admit::{AdmitRequest, CapQuery},
+        admit::AdmitRequest,
         decide::{AdmitVerdict, Answer},
     },
-    intent::class::{Campaign, ClassNames, Filter, Kind},
+    intent::class::{Campaign, ClassNames, Kind},
     ports::{Store as _, StoreError},
 };
 use weir_redis::{PooledStore, RedisPool, RedisStats, RedisStore};
@@ -145,12 +145,6 @@ async fn after_a_reconnect_a_table_that_lost_a_number_is_lost_history_until_it_i
     assert_eq!(answers, [None]);
     assert!(lost(result).1.contains("lost:"), "nobody else uses the table either");
     assert!(opened(&options).await.is_ok(), "a worker may start meanwhile");
-}
-
-fn on_channel(limit: u32, channel: &str) -> CapQuery {
-    let mut cap = cap(limit, DAY_MS);
-    cap.filter = Arc::new(Filter { channels: Some([channel.to_owned()].into()), categories: None });
-    cap
 }
 
 fn on(channel: &'static str, number: u32) -> AdmitRequest<'static> {

@@ -115,6 +115,12 @@ pub fn cap(limit: u32, length_ms: i64) -> CapQuery {
     CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
 }
 
+/// The same on this channel, a day long.
+pub fn on_channel(limit: u32, channel: &str) -> CapQuery {
+    let filter = Arc::new(Filter { channels: Some([channel.to_owned()].into()), categories: None });
+    CapQuery { filter, ..cap(limit, DAY_MS) }
+}
+
 /// A send of cost 1 without a class; its origin is its number.
 pub fn request(user: &str, number: u32) -> AdmitRequest<'static> {
     AdmitRequest {

@@ -134,12 +134,8 @@ impl Stage {
     /// Policy and segments in the bucket, read over https.
     fn put_into_s3(&self, scene: &mut Scene) {
         let folder = format!("{S3_PREFIX}{}", scene.name);
-        for file in std::fs::read_dir(scene.path("segments")).unwrap().map(Result::unwrap) {
-            let key = format!("{folder}/{}", file.file_name().to_string_lossy());
-            self.s3.bucket().put(&key, std::fs::read(file.path()).unwrap()).unwrap();
-        }
+        scene.put_segments(self.s3.bucket(), &folder);
         self.s3.bucket().put(&format!("{folder}/policy.toml"), POLICY).unwrap();
-        scene.segments = self.s3.bucket().url(&format!("{folder}/manifest.json"));
         scene.policy = self.s3.bucket().url(&format!("{folder}/policy.toml"));
         scene.set("WEIR__S3__ENDPOINT", self.s3.secured_endpoint().unwrap().to_owned());
         scene.set("WEIR__S3__FORCE_PATH_STYLE", "true");

@@ -34,7 +34,7 @@ use weir_kafka::{
     topics, transaction,
 };
 
-use crate::support::DEADLINE;
+use crate::support::{DEADLINE, SMALLEST};
 
 /// How long most tokens live here.
 const LONG: Duration = Duration::from_secs(3600);
@@ -81,11 +81,7 @@ impl Tokens for Ended {
 }
 
 fn options(kafka: &TokenKafka, tokens: Option<Arc<dyn Tokens>>) -> Arc<KafkaOptions> {
-    let text = format!(
-        "[kafka]\nbrokers = {:?}\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\ndead_letters = \"d\"\ninstance = \"one\"\n\
-         [redis]\nnodes = [\"redis://127.0.0.1:1\"]\n[segments]\nsource = \"s.json\"\n[policy]\nsource = \"p.toml\"\n",
-        kafka.door()
-    );
+    let text = SMALLEST.replace("b:9092", &kafka.door()).replace("[redis]", "instance = \"one\"\n[redis]");
     let folder = testkit::folder();
     let file = folder.path().join("weir.toml");
     std::fs::write(&file, text).unwrap();

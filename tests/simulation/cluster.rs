@@ -8,7 +8,7 @@ use super::{
     permits,
     prelude::*,
     rules::MOST,
-    script::{self, error},
+    script::{self, error, keys_and_args},
     till::Till,
 };
 
@@ -200,10 +200,7 @@ impl Cluster {
         let name = args[0].to_ascii_uppercase();
         let script = name == b"EVALSHA";
         let keys = match name.as_slice() {
-            b"EVALSHA" => {
-                let count: usize = str::from_utf8(&args[2]).unwrap().parse().unwrap();
-                &args[3..3 + count]
-            }
+            b"EVALSHA" => keys_and_args(args).0,
             b"TIME" | b"INFO" => return commands::simple(args, &mut Data::new(), &mut effects),
             b"DEL" => &args[1..],
             _ => &args[1..2],
@@ -225,10 +222,9 @@ impl Cluster {
             match self.nodes[node].scripts.get(&sha) {
                 None => (error("NOSCRIPT No matching script. Please use EVAL."), Writer::Other),
                 Some(script) => {
-                    let script_args = &args[3 + keys.len()..];
                     effects.now_ms += if has_jumped && script.is("take") { WRONG_BY_MS } else { 0 };
-                    let reply = script::run(script, keys, script_args, &mut data, &mut effects);
-                    self.till.ran(script, (keys, script_args), (&reply, effects.changes.as_slice()), &data);
+                    let reply = script::run(script, keys, keys_and_args(args).1, &mut data, &mut effects);
+                    self.till.ran(script, args, (&reply, effects.changes.as_slice()), &data);
                     lock(&self.limits_lost.heard).ran(script, keys, &data);
                     (reply, Writer::of_script(script))
                 }

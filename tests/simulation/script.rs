@@ -59,6 +59,12 @@ impl Script {
     }
 }
 
+/// The keys and the arguments of an EVALSHA.
+pub fn keys_and_args(call: &[Vec<u8>]) -> (&[Vec<u8>], &[Vec<u8>]) {
+    let count: usize = str::from_utf8(&call[2]).unwrap().parse().unwrap();
+    call[3..].split_at(count)
+}
+
 /// Runs a script; returns its reply and leaves its effects in `effects`.
 pub fn run(script: &Script, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
     KEYS.with(|cell| *cell.borrow_mut() = (std::mem::take(data), std::mem::take(effects)));

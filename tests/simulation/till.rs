@@ -3,7 +3,7 @@
 use redis::Value;
 use weir_core::basis::shard::filter_places;
 
-use super::{commands::text, prelude::*};
+use super::{commands::text, prelude::*, script::keys_and_args};
 
 /// The bits that mark totals of campaigns that are gone, as in `lua/make_room.lua`.
 const MARK_BITS: u32 = 1 << 18;
@@ -167,13 +167,8 @@ impl Account {
 
 impl Till {
     /// Takes note of a script that ran, changed this, and left this on its node.
-    pub fn ran(
-        &mut self,
-        script: &Script,
-        (keys, args): (&[Vec<u8>], &[Vec<u8>]),
-        (reply, changes): (&Value, &[Change]),
-        data: &Data,
-    ) {
+    pub fn ran(&mut self, script: &Script, call: &[Vec<u8>], (reply, changes): (&Value, &[Change]), data: &Data) {
+        let (keys, args) = keys_and_args(call);
         if let Value::ServerError(error) = reply {
             self.wrong_clocks += usize::from(error.code() == "WRONGCLOCK");
             return;

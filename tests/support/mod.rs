@@ -17,6 +17,7 @@ use testkit::{
     kafka::{Consumed, KafkaClient, Record},
     process::{Exit, output},
     redis::RedisServer,
+    s3::Bucket,
     scratch::Scratch,
     stack::{Stack, is_shared},
     unique, wait_for, wait_until, wait_until_every,
@@ -33,6 +34,22 @@ pub mod workload;
 /// Users 0 to 999 are `new`, 1,000 to 2,999 `active`, 3,000 to 3,999 `staff`; all others are in no segment.
 pub const SEGMENTS: [(&str, std::ops::Range<u64>); 3] =
     [("new", 0..1000), ("active", 1000..3000), ("staff", 3000..4000)];
+
+/// The smallest configuration.
+pub const SMALLEST: &str = r#"
+[kafka]
+brokers = "b:9092"
+intents = "i"
+approved = "a"
+suppressed = "s"
+dead_letters = "d"
+[redis]
+nodes = ["redis://r:6379"]
+[segments]
+source = "set/manifest.json"
+[policy]
+source = "policy.toml"
+"#;
 
 pub const POLICY: &str = r#"
 version = "test-1"
@@ -290,6 +307,15 @@ impl Scene {
         std::fs::rename(self.path("policy.new"), self.path("policy.toml")).unwrap();
     }
 
+    /// Has the segments read from this folder of the bucket.
+    pub fn put_segments(&mut self, bucket: &Bucket, folder: &str) {
+        for file in std::fs::read_dir(self.path("segments")).unwrap().map(Result::unwrap) {
+            let key = format!("{folder}/{}", file.file_name().to_str().unwrap());
+            bucket.put(&key, std::fs::read(file.path()).unwrap()).unwrap();
+        }
+        self.segments = bucket.url(&format!("{folder}/manifest.json"));
+    }
+
     pub fn path(&self, file: &str) -> PathBuf {
         self.folder.join(file)
     }
@@ -453,6 +479,18 @@ drain = "0s"
         self.wait_until_drained_or(|| assert_eq!(worker.exit(), None, "the worker ended"));
     }
 
+    /// Publishes these, and waits until all intents are decided.
+    pub fn decide(&self, records: impl IntoIterator<Item = Record>) {
+        self.publish(records);
+        self.wait_until_drained();
+    }
+
+    /// The same by a worker that must not end before.
+    pub fn decide_by(&self, worker: &mut Worker, records: impl IntoIterator<Item = Record>) {
+        self.publish(records);
+        self.drain(worker);
+    }
+
     pub fn wait_until_drained_or(&self, meanwhile: impl FnMut()) {
         self.wait_read_or(&self.name, &self.topic("intents"), meanwhile);
     }
@@ -567,17 +605,16 @@ impl Decision {
     /// The decision of an approved record, and its intent's id.
     pub fn approval(record: Consumed) -> (String, Self) {
         let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-        let at: jiff::Timestamp = approval(&record)["decided_at"].as_str().unwrap().parse().unwrap();
-        let at_ms = at.as_millisecond();
+        let at_ms = outcome::time_ms(&approval(&record)["decided_at"]).unwrap();
         (intent["id"].as_str().unwrap().to_owned(), Self { at_ms, envelope: None, record })
     }
 
     /// The same for a suppressed record.
     pub fn suppression(record: Consumed) -> (String, Self) {
         let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-        let at: jiff::Timestamp = envelope["decided_at"].as_str().unwrap().parse().unwrap();
+        let at_ms = outcome::time_ms(&envelope["decided_at"]).unwrap();
         let id = envelope["intent_id"].as_str().unwrap().to_owned();
-        (id, Self { at_ms: at.as_millisecond(), envelope: Some(envelope), record })
+        (id, Self { at_ms, envelope: Some(envelope), record })
     }
 
     pub fn approved(&self) -> bool {

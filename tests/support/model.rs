@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde_json::Value;
-
-use super::{Decision, SEGMENTS};
+use super::{Decision, SEGMENTS, outcome::time_ms};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -282,9 +280,7 @@ fn told(decision: &Decision) -> Result<Verdict<'_>, &str> {
     if envelope["reason"] != "cap" {
         return Err(decision.reason());
     }
-    let eligible = &envelope["eligible_at"];
-    let at = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
-    let eligible = (!eligible.is_null()).then(|| at(eligible));
     let cap = &envelope["cap"];
-    Ok(Some((cap["name"].as_str().unwrap(), cap["used"].as_u64().unwrap(), eligible)))
+    let eligible_ms = time_ms(&envelope["eligible_at"]);
+    Ok(Some((cap["name"].as_str().unwrap(), cap["used"].as_u64().unwrap(), eligible_ms)))
 }

@@ -133,6 +133,12 @@ impl Scene {
         self.publish(users.into_iter().map(|user| intent(&format!("{wave} {user}"), user, more.clone())));
     }
 
+    /// The same, and waits until all of them are decided.
+    pub fn decide_wave(&self, wave: &str, users: impl IntoIterator<Item = impl std::fmt::Display>, more: &Value) {
+        self.publish_wave(wave, users, more);
+        self.wait_until_drained();
+    }
+
     /// By case, `approved` or for which reason it was suppressed; fails where a case has two such records. Others name no case.
     pub fn reasons(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();

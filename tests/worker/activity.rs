@@ -50,8 +50,7 @@ fn reports(worker: &Worker, by: &str, outcome: &str) -> f64 {
 /// What becomes of an intent to each user.
 fn reasons(scene: &Scene, run: &str, users: &[u64]) -> Vec<String> {
     let id = |user: &u64| format!("{run}-{user}");
-    scene.publish(users.iter().map(|user| intent(&id(user), *user, json!({}))));
-    scene.wait_until_drained();
+    scene.decide(users.iter().map(|user| intent(&id(user), *user, json!({}))));
     let decisions = scene.decisions();
     users.iter().map(|user| decisions[&id(user)].reason().to_owned()).collect()
 }

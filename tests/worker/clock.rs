@@ -60,8 +60,7 @@ fn a_clock_eight_days_ahead_decides_and_erases_nothing_and_continues_when_it_is_
     let intents = workload::intents(800, 20);
     let (before, while_wrong) = intents.split_at(400);
     let mut worker = stage.worker(&clock);
-    stage.scene.publish(workload::records(before));
-    stage.scene.drain(&mut worker);
+    stage.scene.decide_by(&mut worker, workload::records(before));
     let (contents, done) = (stage.contents(), stage.scene.done());
     assert_eq!(metric(&worker, "weir_clock_wrong", ""), Some(0.0));
 
@@ -98,8 +97,7 @@ fn commands_report_a_wrong_clock_and_rebuild_does_not_begin() {
     let right = ProcessClock::ahead(0).unwrap();
     let stage = Stage::new("clock-commands", RedisServer::start::<&str>(&[]).unwrap());
     let mut worker = stage.worker(&right);
-    stage.scene.publish(workload::records(&workload::intents(200, 21)));
-    stage.scene.drain(&mut worker);
+    stage.scene.decide_by(&mut worker, workload::records(&workload::intents(200, 21)));
     let contents = stage.contents();
     for (ahead_s, way) in [(EIGHT_DAYS_S, "8days ahead of"), (-HOUR_S, "1h behind"), (4 * 60, "")] {
         let clock = ProcessClock::ahead(ahead_s).unwrap();
@@ -129,8 +127,7 @@ fn a_broker_whose_records_are_from_the_future_is_reported() {
         let topic = stage.scene.topic("intents");
         stage.scene.kafka.configure_topic(&topic, &[("message.timestamp.type", kind)]).unwrap();
         let mut worker = stage.worker(&clock);
-        stage.scene.publish(workload::records(&workload::intents(50, 22)));
-        stage.scene.drain(&mut worker);
+        stage.scene.decide_by(&mut worker, workload::records(&workload::intents(50, 22)));
         let (log, contradiction) = (worker.log(), "Kafka broker 1 is ");
         assert_eq!(log.contains(contradiction), contradicts, "{kind}: {log}");
     }

@@ -242,8 +242,7 @@ fn intents_that_are_deferred_wait_in_kafka_and_take_no_memory() {
     let later = |number: usize| {
         intent(&format!("later-{number}"), number, json!({"not_before": due_ms, "payload": payload.as_str()}))
     };
-    scene.publish((0..COUNT).map(later));
-    scene.drain(&mut worker);
+    scene.decide_by(&mut worker, (0..COUNT).map(later));
     assert_eq!(scene.every_decision().len(), 0, "all are deferred");
     stop(&mut worker);
     // It has decided none of them: all that it can have of them is for those that wait.

@@ -63,8 +63,7 @@ fn workers<const N: usize>(scene: &Scene, names: [&str; N]) -> [Worker; N] {
 fn fill(scene: &Scene, workers: &[Worker]) -> usize {
     let began = Instant::now();
     for wave in 0_usize.. {
-        scene.publish_wave(&format!("fill-{wave}"), 0..USERS, &push());
-        scene.wait_until_drained();
+        scene.decide_wave(&format!("fill-{wave}"), 0..USERS, &push());
         if workers.iter().all(|worker| metric(worker, "weir_pressure_throttling", "") == Some(1.0)) {
             return wave + 1;
         }
@@ -106,13 +105,10 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
         wait_ready(worker);
         assert!((active(worker) - count as f64).abs() <= count as f64 / 50.0, "read before it is ready");
     }
-    scene.publish_wave("after", 0..USERS, &push());
-    scene.wait_until_drained();
+    scene.decide_wave("after", 0..USERS, &push());
     // Another channel is not denied, and makes users active.
-    scene.publish_wave("excluded", 100_000..100_100, &email());
-    scene.wait_until_drained();
-    scene.publish_wave("then", 100_000..100_100, &push());
-    scene.wait_until_drained();
+    scene.decide_wave("excluded", 100_000..100_100, &email());
+    scene.decide_wave("then", 100_000..100_100, &push());
     let decisions = scene.decisions();
     for wave in ["a", "b", "c"].iter().flat_map(|name| [format!("{name} leaves"), format!("{name} returns")]) {
         let (approved, reasons) = of_wave(&decisions, &wave);
@@ -187,8 +183,7 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
 fn while_redis_is_away_active_users_pass_and_it_is_reported() {
     let (mut server, scene) = Scene::with_redis("pressure-away", 1, &policy(1_000));
     let [worker] = workers(&scene, ["only"]);
-    scene.publish_wave("first", 0..100, &push());
-    scene.wait_until_drained();
+    scene.decide_wave("first", 0..100, &push());
     wait_until(DEADLINE, "they are active", || active(&worker) >= 98.0);
     server.freeze();
     let entry = wait_degraded(&worker, "pressure");
@@ -199,8 +194,7 @@ fn while_redis_is_away_active_users_pass_and_it_is_reported() {
     wait_whole(&worker);
     assert_eq!(metric(&worker, "weir_pressure_unsynced_seconds", ""), Some(0.0));
     server.query::<()>(&["DEL", &format!("{0}:{{{0}}}:activity", scene.name)]).unwrap();
-    scene.publish_wave("again", 0..200, &push());
-    scene.wait_until_drained();
+    scene.decide_wave("again", 0..200, &push());
     assert_eq!(of_wave(&scene.decisions(), "again").0.len(), 200);
 }
 

@@ -24,11 +24,7 @@ const STALL_S: i64 = 240;
 const LIVE_MS: i64 = 100_000;
 
 /// One send in 3 minutes.
-const POLICY: &str = r#"
-version = "1"
-[default]
-caps = [{ name = "short", limit = 1, window = "3m" }]
-"#;
+const POLICY: &str = "version = \"1\"\n[default]\ncaps = [{ name = \"short\", limit = 1, window = \"3m\" }]\n";
 
 fn now_ms() -> i64 {
     SystemClock.now().millis()

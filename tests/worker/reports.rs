@@ -8,18 +8,14 @@ use testkit::{
     worker::Worker,
 };
 
-pub(super) const POLICY: &str = r#"
-version = "1"
-[default]
-caps = [{ name = "daily", limit = 1, window = "24h" }]
-"#;
+pub(super) const POLICY: &str =
+    "version = \"1\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n";
 
 pub(super) const USER: &str = "u-1";
 
 /// One send to the user, whom a cap lets have one a day; what became of it.
 pub(super) fn send(scene: &Scene, id: &str) -> String {
-    scene.publish([intent(id, USER, json!({}))]);
-    scene.wait_until_drained();
+    scene.decide([intent(id, USER, json!({}))]);
     scene.decisions()[id].reason().to_owned()
 }
 
@@ -83,8 +79,7 @@ fn a_rebuild_refunds_what_failed_for_good_and_counts_a_retry_once() {
     assert_eq!((&summary["sends"], &summary["taken_back"]), (&json!(1), &json!(1)), "{summary}");
     assert_eq!(summary["delivery_report_records"], 2, "{summary}");
     let _worker = scene.ready("only");
-    scene.publish(["second", "third"].map(|id| intent(id, USER, json!({}))));
-    scene.wait_until_drained();
+    scene.decide(["second", "third"].map(|id| intent(id, USER, json!({}))));
     let told = |id: &str| {
         let found = scene.every_decision().into_iter().filter(|(found, _)| found == id);
         found.map(|(_, decision)| decision.reason().to_owned()).collect::<Vec<_>>()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     deferral::Lapse,
+    reports::POLICY,
     support::{DEADLINE, Scene, approval, header, http::metric, outcome::intent, stop},
 };
 use serde_json::{Value, json};
@@ -15,12 +16,6 @@ use testkit::{
 };
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
-
-const POLICY: &str = r#"
-version = "1"
-[default]
-caps = [{ name = "day", limit = 1, window = "24h" }]
-"#;
 
 fn lapse(name: &str, policy: &str) -> Lapse {
     lapse_at(name, policy, "2026-11-20T21:30:00Z")
@@ -168,10 +163,8 @@ fn a_worker_that_is_killed_delivers_again_once() {
     worker.kill();
     let mut worker = lapse.worker("only");
     let approved = wait_output(&mut worker, &lapse.scene, "approved", 2 * COUNT);
-    for number in 0..COUNT {
-        let name = number.to_string();
-        of(&approved, &name, 0);
-        of(&approved, &name, 1);
+    for (number, retry) in (0..COUNT).flat_map(|number| [(number, 0), (number, 1)]) {
+        of(&approved, &number.to_string(), retry);
     }
     assert_eq!(lapse.waiting(), 0, "{deferred} were deferred when it was killed first");
 }
@@ -195,10 +188,8 @@ fn retries_take_permits_of_their_route_and_wait_for_them_in_turn() {
     wait_until(DEADLINE, "all are deferred", || deferred() == Some(COUNT as f64));
     lapse.move_to(&began.plus(20 * 60_000).to_string());
     let approved = wait_output(&mut worker, &lapse.scene, "approved", 2 * COUNT);
-    for number in 0..COUNT {
-        let name = number.to_string();
-        of(&approved, &name, 0);
-        of(&approved, &name, 1);
+    for (number, retry) in (0..COUNT).flat_map(|number| [(number, 0), (number, 1)]) {
+        of(&approved, &number.to_string(), retry);
     }
     // Those of a minute are due at once: four seconds of the rate.
     let waited = lapse.scene.output("waiting-email");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::support::{
-    DEADLINE, Decision, POLICY, SEGMENTS, Scene, TOPICS, ends,
+    DEADLINE, Decision, POLICY, SEGMENTS, Scene, TOPICS, contains_all, ends,
     http::{address, described, get, metric, send, wait_degraded, wait_ready, wait_whole},
     is_a_paragraph,
     outcome::{OutcomeKind, case, intent},
@@ -105,8 +105,7 @@ fn every_metric_of_the_documentation_is_there_and_no_other() {
     scene.defer(1);
     let mut worker = scene.ready("metrics");
     sends(&scene, "wave", 20, 2);
-    scene.publish([case("dead", Record::keyless("no intent"))]);
-    scene.drain(&mut worker);
+    scene.decide_by(&mut worker, [case("dead", Record::keyless("no intent"))]);
     wait_until(DEADLINE, "all is counted", || metric(&worker, "weir_decisions_total", "") == Some(40.0));
     assert_eq!(metric(&worker, "weir_decisions_total", "verdict=\"approved\",reason=\"counted\""), Some(20.0));
     assert_eq!(metric(&worker, "weir_decisions_total", "verdict=\"suppressed\",reason=\"cap\""), Some(20.0));
@@ -447,9 +446,7 @@ fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
         let log = ends(&mut worker, 2);
         assert_eq!(log.trim_end(), paragraph(&log), "nothing was started");
         is_a_paragraph(&log);
-        for word in expected {
-            assert!(log.contains(word), "{log} should say {word}");
-        }
+        contains_all(&log, expected);
         assert!(!log.contains("MARKED-TOKEN"), "{log}");
     }
 }
@@ -458,12 +455,7 @@ fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
 fn a_start_waits_for_an_s3_that_says_it_cannot_now() {
     let s3 = S3::start().unwrap();
     let mut scene = Scene::new("s3-away", 1, POLICY);
-    for file in std::fs::read_dir(scene.path("segments")).unwrap() {
-        let file = file.unwrap();
-        let key = format!("segments/{}", file.file_name().to_str().unwrap());
-        s3.bucket().put(&key, std::fs::read(file.path()).unwrap()).unwrap();
-    }
-    scene.segments = s3.bucket().url("segments/manifest.json");
+    scene.put_segments(s3.bucket(), "segments");
     for (key, value) in s3.bucket().env() {
         scene.set(key, value);
     }

@@ -124,8 +124,7 @@ fn fresh_intents_keep_half_of_the_pace_while_an_overdue_bucket_drains() {
     let some = |prefix: &'static str, more: Value| {
         (0..COUNT).map(move |number| intent(&format!("{prefix}{number}"), format!("{prefix}{number}"), more.clone()))
     };
-    lapse.scene.publish(some("d", json!({"not_before": DUE})));
-    lapse.scene.drain(&mut worker);
+    lapse.scene.decide_by(&mut worker, some("d", json!({"not_before": DUE})));
     let (topic, group) = (lapse.scene.topic("deferred-minutes"), format!("{}-later", lapse.scene.name));
     let (all, done_before) = (COUNT as i64, lapse.scene.done());
     lapse.scene.publish(some("f", json!({})));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::runs::{ARGS, Folder, HOUR_MS, MINUTE_MS, intent, totals};
-use crate::support::contains_all;
+use crate::support::{SMALLEST, contains_all};
 
 const CAPS: &str = "[default]\ncaps = [{ name = \"c\", limit = 9, window = \"24h\" }]\n";
 const QUIET: &str = "[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\"\naction = \"defer\"\n";
@@ -134,23 +134,9 @@ fn nothing_is_deferred_in_shadow_mode_nor_where_the_worker_has_no_topics_for_it(
     let report = folder.replay(&[]);
     assert_eq!((totals(&report, 0), &report["policies"][0]["shadow_suppressed"]), ([1, 0, 0, 0], &json!(1)));
 
-    let config = r#"
-[kafka]
-brokers = "localhost:9"
-intents = "i"
-approved = "a"
-suppressed = "s"
-dead_letters = "d"
-[redis]
-nodes = ["redis://localhost:9"]
-users = 10
-[segments]
-source = "none"
-[policy]
-source = "policy.toml"
-"#;
+    let config = SMALLEST.replace("set/manifest.json", "none").replace("[redis]\n", "[redis]\nusers = 10\n");
     let replay = || folder.replay(&["--config", "weir.toml"]);
-    folder.write("weir.toml", config);
+    folder.write("weir.toml", &config);
     folder.write("policy.toml", &format!("version = \"v\"\n{CAPS}"));
     assert_eq!(totals(&replay(), 0), [1, 1, 0, 0]);
     // A policy that defers is tried all the same.

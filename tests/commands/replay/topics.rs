@@ -115,8 +115,7 @@ fn a_topic_is_simulated_as_a_worker_decided_it_and_its_history_goes_on() {
     // A second part, told apart by time: what the first part sent is its history.
     let newest = ["approved", "suppressed", "dead"].iter().flat_map(|topic| scene.output(topic));
     let from_ms = newest.filter_map(|record| record.timestamp_ms).max().unwrap() + 1;
-    scene.publish(traffic(2, 600));
-    scene.drain(&mut worker);
+    scene.decide_by(&mut worker, traffic(2, 600));
     drop(worker);
     let from = jiff::Timestamp::from_millisecond(from_ms).unwrap().to_string();
     let mut both = decided(&scene);

@@ -59,7 +59,7 @@ pub fn put(bucket: &Bucket, objects: Vec<(String, Vec<u8>)>) {
 }
 
 /// How many GETs and how many of them without a download `work` took.
-async fn gets<T>(s3: &S3, work: impl Future<Output = T>) -> (T, u64, u64) {
+pub async fn gets<T>(s3: &S3, work: impl Future<Output = T>) -> (T, u64, u64) {
     let Counts { gets, not_modified, .. } = s3.counts();
     let result = work.await;
     let after = s3.counts();
@@ -262,13 +262,7 @@ async fn what_keeps_us_from_the_store_is_told_apart() {
     assert!(matches!(problem(in_bucket(s3.bucket(), "nowhere").await).await, ObjectProblem::NotFound(_)));
     assert!(matches!(problem(object(s3.endpoint(), "s3://nowhere/a").await).await, ObjectProblem::NotFound(_)));
 
-    let options = S3Options {
-        endpoint: Some(s3.endpoint().to_owned()),
-        region: None,
-        force_path_style: true,
-        credentials: keys("wrong"),
-        ..S3Options::default()
-    };
+    let options = S3Options { region: None, credentials: keys("wrong"), ..options(s3.endpoint()) };
     let stranger = StoredObject::connect(&Location::parse("s3://weir/a").unwrap(), &options).await;
     assert!(matches!(problem(stranger).await, ObjectProblem::Denied(_)));
     assert!(!format!("{options:?}").contains("wrong"), "a secret is in no log");

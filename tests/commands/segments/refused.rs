@@ -1,20 +1,18 @@
 //! A set that is refused is not downloaded again until what was wrong with it has changed.
 
-use testkit::s3::{Counts, S3};
+use testkit::s3::S3;
 use weir::segments::SegmentSource;
 use weir_core::segment::UserIdKind;
 
 use super::{
-    from_s3::{in_bucket, put, source, start},
+    from_s3::{gets, in_bucket, put, source, start},
     support::{entry, load, manifest, members, names, object, set},
 };
 
 /// The error of a read, how many GETs it took, and how many of those without a download.
 async fn refused(s3: &S3, source: &mut SegmentSource) -> (String, u64, u64) {
-    let Counts { gets, not_modified, .. } = s3.counts();
-    let error = source.load().await.unwrap_err().to_string();
-    let after = s3.counts();
-    (error, after.gets - gets, after.not_modified - not_modified)
+    let (loaded, gets, not_modified) = gets(s3, source.load()).await;
+    (loaded.unwrap_err().to_string(), gets, not_modified)
 }
 
 #[tokio::test]

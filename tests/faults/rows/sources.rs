@@ -1,6 +1,6 @@
 //! Where segments and policies come from: unreachable, broken, half written. Rows 21 and 22.
 
-use testkit::s3::{Bucket, Fault, S3};
+use testkit::s3::{Fault, S3};
 
 use super::*;
 use crate::support::http;
@@ -21,25 +21,13 @@ fn refused(trial: &mut Trial, worker: usize, source: &str, version: &str, what: 
     trial.comes_back()
 }
 
-/// Puts the scene's set into a bucket under a version.
-fn upload(trial: &Trial, bucket: &Bucket) -> Result<Value> {
-    let folder = trial.scene.path("segments");
-    let manifest: Value = serde_json::from_slice(&std::fs::read(folder.join("manifest.json"))?)?;
-    for segment in manifest["segments"].as_array().context("no segments")? {
-        let object = segment["object"].as_str().context("no object")?;
-        bucket.put(&format!("segments/{object}"), std::fs::read(folder.join(object))?)?;
-    }
-    bucket.put("segments/manifest.json", manifest.to_string())?;
-    Ok(manifest)
-}
-
 /// S3 fails in every way; then objects differ from the manifest.
 pub fn segments(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let s3 = S3::start()?;
     let bucket = s3.bucket();
     let mut trial = plain(ground, order, "s3")?;
-    let good = upload(&trial, bucket)?;
-    trial.scene.segments = bucket.url("segments/manifest.json");
+    trial.scene.put_segments(bucket, "segments");
+    let good: Value = serde_json::from_slice(&bucket.get("segments/manifest.json")?)?;
     trial.scene.extra = bucket.config();
     trial.scene.env = bucket.env().map(|(name, value)| (name, value.to_owned())).to_vec();
     trial.load(0)?;

@@ -15,7 +15,10 @@ use testkit::{
 };
 use weir_core::{
     limit::{
-        budget::{SpanNow, ledger::TakeTurn},
+        budget::{
+            SpanNow,
+            ledger::{GiveBack, TakeTurn},
+        },
         share::TurnNumber,
     },
     ports::{Clock, StoreError},
@@ -59,8 +62,7 @@ async fn a_turn_whose_reply_is_lost_is_taken_once_and_gets_the_same_when_it_is_r
     }
 
     // What comes back comes back once, and so does what is granted in its place.
-    let mut given = all_of(&turn(100), &first);
-    given.tokens = 30;
+    let given = GiveBack { tokens: 30, ..all_of(&turn(100), &first) };
     let exchange = TakeTurn { back: vec![given], ..turn(10) };
     proxy.set(Mode::LoseReply);
     ask_in_vain(&mut ledger, 3, &exchange).await;
@@ -84,8 +86,7 @@ async fn a_turn_that_no_replica_has_burns_no_more_than_its_grant_however_often_i
     let mut ledger = ledger(&options, &opened, "weir-0");
     let (first, _) = ledger.turn_at(&budget("b"), number(1), &turn(100)).await.unwrap().unwrap();
     assert_eq!((first.granted, first.used), (100, 100));
-    let mut given = all_of(&turn(100), &first);
-    given.tokens = 30;
+    let given = GiveBack { tokens: 30, ..all_of(&turn(100), &first) };
     for _ in 0..5 {
         ask_in_vain(&mut waits, 2, &TakeTurn { back: vec![given], ..turn(0) }).await;
     }
@@ -107,8 +108,7 @@ async fn a_turn_is_known_for_an_hour_after_it_was_made_last_and_then_takes_no_me
     let total = TakeTurn { span: SpanNow::Total, ..turn(100) };
     let pass = |seconds| clock.set(ahead_s.fetch_add(seconds, Relaxed) + seconds).unwrap();
     let (first, _) = ledger.turn_at(&budget("b"), number(1), &total).await.unwrap().unwrap();
-    let mut given = all_of(&total, &first);
-    given.tokens = 30;
+    let given = GiveBack { tokens: 30, ..all_of(&total, &first) };
     let exchange = TakeTurn { back: vec![given], ..total.clone() };
     for _ in 0..3 {
         assert_eq!(take(&mut ledger, 2, &exchange).await, (100, 170), "it was made less than an hour ago");

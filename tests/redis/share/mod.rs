@@ -31,6 +31,7 @@ use crate::redis_support::{opened, options};
 
 /// In ten times the steps and so many phases they reach everything, however fast the machine is.
 const PHASES: usize = 40;
+const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
 
 /// A limit that members share: its script on a server, its reference, and the steps that are taken at both.
 trait Scripted: Sized {

@@ -16,10 +16,9 @@ use weir_core::{
 };
 use weir_redis::RedisActivityLog;
 
-use super::{Place, Reached, Scripted, next_turn, two::Shared, unless_overtaken};
+use super::{INSTANCES, Place, Reached, Scripted, next_turn, two::Shared, unless_overtaken};
 use crate::activity::{MEMBER_FOR_MS, MINUTE, log};
 
-const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
 /// How long entries stay behind the window.
 const SLACK_MS: i64 = 120_000;
 /// Longer than all steps take, with the clock's jumps. A server may give an entry an id that is ahead of the time that the script sees, so

@@ -16,10 +16,9 @@ use weir_core::{
 };
 use weir_redis::RedisShare;
 
-use super::{Place, Reached, Scripted, next_turn, two::Shared, unless_overtaken};
+use super::{INSTANCES, Place, Reached, Scripted, next_turn, two::Shared, unless_overtaken};
 use crate::permits::{permits, route, turn};
 
-const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
 const LEASES: [Duration; 3] = [Duration::from_millis(5), Duration::from_millis(200), Duration::from_secs(10)];
 const SERVICE: &str = "hedwig";
 /// Permits per second: so few that hardly any come in while a test runs.

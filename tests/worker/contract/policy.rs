@@ -41,8 +41,7 @@ static RELOADS: LazyLock<Reloads> = LazyLock::new(|| {
     let worker = std::cell::RefCell::new(scene.worker("reload"));
     let send = |prefix: &str, count: usize, more: &Value| {
         let one = |number| intent(&format!("{prefix}{number}"), "someone", more.clone());
-        scene.publish((0..count).map(one));
-        scene.drain(&mut worker.borrow_mut());
+        scene.decide_by(&mut worker.borrow_mut(), (0..count).map(one));
     };
     let take_up = |version: &str, text: &str| {
         scene.write_policy(text);

@@ -76,8 +76,7 @@ static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
 
     let send = |name: &str, user: Value| {
         let value = json!({"meta": {"msg/id": name, "kind": "k"}, "recipient": [{"ref": user}], "id": 5});
-        scene.publish([case(name, Record::new("k", value.to_string()))]);
-        scene.drain(&mut worker.borrow_mut());
+        scene.decide_by(&mut worker.borrow_mut(), [case(name, Record::new("k", value.to_string()))]);
     };
     send("first new", json!(format!("u{}", BASE + 1)));
     send("first old, as number", json!(BASE + 101));

@@ -169,16 +169,16 @@ pub fn the_intents_headers_come_first_and_unchanged_and_ours_behind_them() {
     }
 }
 
+/// How many partitions the output has: the intents are before the outputs, which are in the order of their kinds.
+fn partitions_of(kind: OutcomeKind) -> i32 {
+    PARTITIONS[1 + kind as usize]
+}
+
 pub fn a_record_goes_to_the_partition_of_its_key() {
     let mut moved = 0;
     for (name, outcome) in each() {
         let Some(key) = outcome.record.key.as_deref() else { continue };
-        let count = match outcome.kind {
-            OutcomeKind::Approved => PARTITIONS[1],
-            OutcomeKind::Suppressed => PARTITIONS[2],
-            OutcomeKind::Dead => PARTITIONS[3],
-        };
-        assert_eq!(outcome.record.partition, partition_of(key, count), "{name}");
+        assert_eq!(outcome.record.partition, partition_of(key, partitions_of(outcome.kind)), "{name}");
         moved += usize::from(outcome.input.partition != partition_of(key, PARTITIONS[0]));
     }
     assert!(moved > 5, "{moved} keys came from a partition that is not theirs");
@@ -186,15 +186,10 @@ pub fn a_record_goes_to_the_partition_of_its_key() {
 
 pub fn a_null_key_keeps_its_partition_modulo_the_outputs_count() {
     for (kind, _) in KINDS {
-        let count = match kind {
-            OutcomeKind::Approved => PARTITIONS[1],
-            OutcomeKind::Suppressed => PARTITIONS[2],
-            OutcomeKind::Dead => PARTITIONS[3],
-        };
         for partition in 0..PARTITIONS[0] {
             let outcome = RUN.outcomes.of(&format!("{kind:?} null key from {partition}"));
             assert_eq!((outcome.input.partition, outcome.record.key.as_deref()), (partition, None));
-            assert_eq!(outcome.record.partition, partition % count, "{kind:?} from {partition}");
+            assert_eq!(outcome.record.partition, partition % partitions_of(kind), "{kind:?} from {partition}");
         }
     }
 }

@@ -110,8 +110,7 @@ fn a_policy_is_not_taken_up_until_the_topic_of_its_route_is_there() {
     let entry = wait_degraded(&worker, "policy");
     let topic = scene.topic("waiting-email");
     assert!(entry["message"].as_str().unwrap().contains(&topic), "{entry}");
-    scene.publish(mails("before", 100));
-    scene.wait_until_drained();
+    scene.decide(mails("before", 100));
     assert_eq!(metric(&worker, "weir_version_info", "source=\"policy\",version=\"2\""), None, "it is not in force");
     assert_eq!(scene.count("approved"), 100, "the policy before is in force");
     scene.create_waiting([(topic, 32)]);

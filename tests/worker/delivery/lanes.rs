@@ -49,8 +49,7 @@ fn what_kafka_deletes_undecided_is_counted_and_reported() {
     assert_eq!(deleted(&worker, &scene), None);
     // Each campaign waits on two partitions.
     let campaigns = ["spring", "summer", "autumn", "winter"];
-    scene.publish(campaigns.into_iter().flat_map(|campaign| mails(campaign, MAILS / campaigns.len())));
-    scene.wait_until_drained();
+    scene.decide(campaigns.into_iter().flat_map(|campaign| mails(campaign, MAILS / campaigns.len())));
     stop(&mut worker);
     let topic = scene.topic("waiting-email");
     let waiting = scene.output("waiting-email");
@@ -93,8 +92,7 @@ fn what_kafka_deletes_undecided_is_reported_though_clients_were_replaced_before(
     scene.set("WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD", password.display().to_string());
     scene.set("WEIR__KAFKA__REFRESH", "1s");
     let worker = looking(&scene, "weir-0");
-    scene.publish(mails("spring", 400));
-    scene.wait_until_drained();
+    scene.decide(mails("spring", 400));
     let group = format!("{}-waiting-email", scene.name);
     let is_of_lane = |line: &str| line.contains("joining the group with a new consumer") && line.contains(&group);
     std::fs::write(&password, "second").unwrap();

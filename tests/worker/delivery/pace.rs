@@ -161,8 +161,7 @@ fn before_a_rate_is_known_no_intent_expires_for_the_time_that_it_would_wait() {
     wait_until(DEADLINE, "they wait", || waits(&worker) >= EACH as u64 * 9 / 10);
     // What is delivered of so few is no rate.
     wait_until(DEADLINE, "some are delivered", || delivery.delivered().len() >= 10);
-    post.scene.publish(lasting("blast", MINUTES, 2 * EACH).skip(EACH));
-    post.scene.wait_until_drained();
+    post.scene.decide(lasting("blast", MINUTES, 2 * EACH).skip(EACH));
     assert!(waits(&worker) > 0, "the others wait");
     // The rest at once: without a group, a route takes its rate.
     post.scene.write_policy(&unlimited(2, &paced(5_000)));

@@ -138,8 +138,7 @@ fn where_waiting_topics_are_called_like_outputs_these_are_not_read_and_are_no_to
     scene.set(WAITING, scene.name.clone());
     scene.create_waiting([(scene.topic("email"), 32)]);
     let mut worker = looking(&scene, "only");
-    scene.publish(mails("blast", MAILS));
-    scene.drain(&mut worker);
+    scene.decide_by(&mut worker, mails("blast", MAILS));
     wait_all_approved(&scene, "blast");
     // Topics are looked for at the start.
     assert_eq!(known(&scene), BTreeSet::from(["email".to_owned()]));

@@ -58,8 +58,7 @@ fn the_topic_of_a_route_that_was_removed_may_be_deleted_and_troubles_no_worker()
     wait_until(DEADLINE, "its lane has no partitions any more", || worker.log().lines().any(has_none));
     let since = Instant::now();
     wait_until(DEADLINE, "its lane has had time to join its group again", || since.elapsed() >= Duration::from_secs(5));
-    scene.publish(mails("second", MAILS));
-    scene.drain(&mut worker);
+    scene.decide_by(&mut worker, mails("second", MAILS));
     assert_eq!(scene.count("approved"), 2 * MAILS, "each has one record");
     wait_whole(&worker);
 }

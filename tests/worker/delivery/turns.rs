@@ -154,8 +154,7 @@ fn is_urgent(name: &str, more: &str, fields: &Value, blast: usize) -> Vec<Consum
     let settles = Duration::from_secs(3 * AHEAD_S);
     let published = Instant::now();
     // It lasts for longer than the route takes to settle and the three rounds take.
-    post.scene.publish(mails("blast", blast));
-    post.scene.wait_until_drained();
+    post.scene.decide(mails("blast", blast));
     wait_until(DEADLINE, "the blast waits", || waits(&worker) > blast as u64 / 2);
     wait_until(2 * settles, "the route has settled", || published.elapsed() >= settles);
     let behind = best("behind");
