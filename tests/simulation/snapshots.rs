@@ -1,6 +1,6 @@
 //! Nodes that come back with what they had some time before: the keyspace's epoch is there, so weir cannot notice it.
 
-use super::prelude::*;
+use super::{cluster::slot_of, prelude::*};
 
 pub struct Snapshot {
     group: usize,
@@ -36,8 +36,8 @@ impl Cluster {
         self.restart(group, Keeps::Data, away);
         self.env.note(|| format!("redis group {group} is back with an old snapshot"));
         self.returned += 1;
-        // What has expired is not loaded.
-        data.retain(|key, _| expiries.get(key).is_none_or(|at| *at > now));
+        // What has expired is not loaded, nor what another node has: a slot was moving here, and is gone again.
+        data.retain(|key, _| slots.contains(&slot_of(key)) && expiries.get(key).is_none_or(|at| *at > now));
         let primary = self.groups[group].primary;
         let had = std::mem::replace(&mut self.nodes[primary].data, data.clone());
         for key in had.keys().chain(data.keys()).collect::<BTreeSet<_>>() {
