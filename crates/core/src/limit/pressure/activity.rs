@@ -194,7 +194,8 @@ impl ActiveUsers {
         let cells = self.cells.len() as f64;
         let set = (self.set.load(Ordering::Relaxed) as f64).min(cells - 1.0);
         let users = -(cells / HASHES as f64) * (-set / cells).ln_1p();
-        users.round() as u64
+        // Nobody has set more cells than these: a few users who share more of them than is likely are not taken for fewer.
+        users.round().max((set / HASHES as f64).ceil()) as u64
     }
 
     /// Clears what has left the window: once a minute, and at least once an hour. Where the clock was put back by more than the

@@ -42,6 +42,16 @@ fn the_estimate_is_within_2_percent() {
 }
 
 #[test]
+fn a_few_users_who_share_cells_are_not_taken_for_fewer() {
+    let active = ActiveUsers::new(28, 30);
+    // Five cells are each of two of them.
+    for number in 0..28_u64 {
+        active.note(UserHash::of(&number.to_string()).into(), at(0), at(0));
+        assert_eq!(active.estimate(), number + 1);
+    }
+}
+
+#[test]
 fn few_others_are_taken_for_active_at_twice_the_maximum() {
     const ASKED: u64 = 200_000;
     for max in [1_000, 10_000, 100_000, 1_000_000] {
