@@ -266,6 +266,8 @@ route! rate = 1\nahead = "4999ms" => routes[0].ahead must be from 5s to 1h, not 
 route! rate = 1\nahead = "1h 1ms" => from 5s to 1h, not 1h 1ms
 route rate = 1\nahead = 30 => routes[0].ahead must be a length of time
 route service = "hedwig/email" => 6:11: routes[0].service must be at most 64 letters (a to z), digits,
+route service = "a"\n[[routes]]\nname = "text"\nservice = "b" => valid
+route! service = "a"\n[[routes]]\nname = "text"\nservice = "a" => 9:11: routes[1].service = "a" is of two routes, "email" and "text": each would take all of it: make them one route, with `reserved` for
 route! service = "a"\nnetwork = "61s" => routes[0].network must be at most 1m, not 1m 1s
 route rate = 1\nmax_attempts = 0 => routes[0].max_attempts must be a whole number from 1 to 100, not 0
 route rate = 1\nwhen_full = "suppress" => valid

@@ -12,7 +12,7 @@ use weir_core::{
             Route,
             delivery_signals::Deliveries,
             pace::{Pace, Sample, by_ceiling},
-            permits::{LEASE, MOST, PermitGrant, PermitTurn, RoutePermits},
+            permits::{LEASE, MOST, PermitTurn, RoutePermits},
             routes::{Pool, RouteState},
         },
         share::{Answered, HoldsPart, Silence, Turns, Unanswered, is_overtaken},
@@ -56,9 +56,6 @@ pub struct HeldPermits {
     given_before: u64,
     learnt: Learnt,
     sampled_at: Option<Duration>,
-    /// The last answer of the store.
-    grant: PermitGrant,
-    is_answered: bool,
     overtaken_since: Option<Duration>,
     /// Permits used by the last turn that told of it, since the process began: one that is made again tells nothing new.
     used: u64,
@@ -91,8 +88,6 @@ impl HeldPermits {
             given_alone: 0,
             given_before: 0,
             sampled_at: None,
-            grant: PermitGrant { members: 1, slow: 1_000, ..PermitGrant::default() },
-            is_answered: false,
             overtaken_since: None,
             withdrawn: 0,
             returned: 0,
@@ -137,7 +132,7 @@ impl HeldPermits {
     /// The room that is left by the newest lag. The answer of a turn that was made again goes by a room of up to [`LEASE`] ago.
     fn left_by_now(&self) -> u64 {
         let Some((look, pace)) = &self.went_by else { return 0 };
-        pace.room.saturating_sub(self.recent(look)).saturating_sub(self.grant.held_by_others)
+        pace.room.saturating_sub(self.recent(look)).saturating_sub(self.learnt.grant.held_by_others)
     }
 
     /// Whether the turn that was made last was overtaken, by the store's answer.
@@ -161,41 +156,40 @@ impl HeldPermits {
 
     /// How long a delivery takes, by what all instances know, else by the reports that this one has read.
     fn processing_ms(&self) -> Option<u64> {
-        self.grant.processing_ms.or(self.learnt.mean_ms())
+        self.learnt.grant.processing_ms.or(self.learnt.mean_ms())
     }
 
-    fn paced(&mut self, look: &OffsetsSeen, now: Duration, is_silent: bool) -> Pace {
+    fn paced(&mut self, look: &OffsetsSeen, now: Duration, learns: bool) -> Pace {
         let is_old = is_old(look, now);
         let lag = look.known_lag().filter(|_| !is_old);
         let at = if is_old { now } else { look.at };
         if let Some((_, pace)) = self.went_by.as_ref().filter(|_| self.sampled_at == Some(at)) {
             return *pace;
         }
-        let (ceiling, slow, is_there) = (self.ceiling(), self.grant.slow as f64 / 1e3, self.is_there());
-        let approved = self.recent(look).saturating_add(self.grant.held_by_others);
+        let (ceiling, slow, is_there) = (self.ceiling(), self.learnt.grant.slow as f64 / 1e3, self.is_there());
+        let approved = self.recent(look).saturating_add(self.learnt.grant.held_by_others);
         let sample = Sample { at, lag, ceiling, slow, approved };
         let pace = match &self.route.consumer_group {
             // The store has the ceiling, and what was learnt before: until its first answer, nothing is learnt.
-            Some(_) if !self.is_answered && !is_silent => return guess(self.learnt.controller.clone().turn(&sample)),
+            Some(_) if !learns => return guess(self.learnt.controller.clone().turn(&sample)),
             Some(_) => self.learnt.controller.turn(&sample),
             // Nobody reports what is delivered: the ceiling is what is.
             None => by_ceiling(ceiling, slow),
         };
         let pace = if is_there { pace } else { guess(pace) };
-        self.last_learnt.store(Arc::new(self.learnt.clone()));
         self.sampled_at = Some(at);
         pace
     }
 
     /// The most per second: the route's rate and what its service has registered, the smaller one.
     fn ceiling(&self) -> Option<u64> {
-        let registered = self.grant.registered_per_s.map(|registered| registered.max(1));
+        let registered = self.learnt.grant.registered_per_s.map(|registered| registered.max(1));
         [self.route.rate, registered].into_iter().flatten().min()
     }
 
     /// Whether its service, if it has one, has live instances. Without them it may be starting.
     fn is_there(&self) -> bool {
-        self.route.service.is_none() || self.grant.registered_per_s > Some(0)
+        self.route.service.is_none() || self.learnt.grant.registered_per_s > Some(0)
     }
 
     /// Whether what waits by a look is intents. What was seen some time ago may have had its turn. Offsets without a record count as
@@ -212,7 +206,7 @@ impl HeldPermits {
             return MOST;
         }
         let most = [room, self.ceiling()].into_iter().flatten().min().unwrap_or(MOST);
-        used.saturating_mul(2).max(most / (IDLE_PART * self.grant.members.max(1))).max(1)
+        used.saturating_mul(2).max(most / (IDLE_PART * self.learnt.grant.members.max(1))).max(1)
     }
 
     /// What this instance takes while the store does not answer: what is left of its part of the room, however often the turn is made, and
@@ -220,11 +214,11 @@ impl HeldPermits {
     /// room is without what others had by the last answer, as long as they may use it: later it is in the lag, or has ended.
     fn part_alone(&self, turn: &PermitTurn, silent_for: Duration) -> u64 {
         let halvings = u32::try_from(silent_for.as_millis() / HALVED_EVERY.as_millis()).unwrap_or(u32::MAX);
-        let members = self.grant.members.max(1);
+        let members = self.learnt.grant.members.max(1);
         let part = |all: u64| (all / members).checked_shr(halvings).unwrap_or(0).max(all.min(1));
         let per_turn = self.ceiling().map(|ceiling| part((ceiling * TURN_EVERY.as_millis() as u64 / 1_000).max(1)));
         let had = self.given_alone.saturating_sub(self.given_before);
-        let others = if silent_for < LEASE { self.grant.held_by_others } else { 0 };
+        let others = if silent_for < LEASE { self.learnt.grant.held_by_others } else { 0 };
         let left = |room: u64| room.saturating_sub(turn.recent).saturating_sub(others);
         let room = turn.room.map(|room| part(left(room)).saturating_sub(had));
         [room, per_turn].into_iter().flatten().min().unwrap_or(1)
@@ -256,7 +250,7 @@ impl HoldsPart for HeldPermits {
         // Until Kafka has been looked at nothing is known of the route.
         let Some(look) = self.last_look.load_full() else { return Ok(None) };
         let now = clock.passed();
-        let pace = self.paced(&look, now, silence.is_some());
+        let pace = self.paced(&look, now, self.learnt.is_answered || silence.is_some());
         self.state.end_leases(now);
         self.made_at = now;
         self.withdraw(now);
@@ -271,7 +265,7 @@ impl HoldsPart for HeldPermits {
         (self.used, self.withdrawn, self.returned) = (used_by_now, 0, 0);
         // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
         // not be settled.
-        self.given_alone = self.given_alone.min(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
+        self.given_alone = self.given_alone.min(self.ceiling().unwrap_or(0) / self.learnt.grant.members.max(1));
         self.given_before = self.given_alone;
         let (took, untold) = (self.state.take_times(), self.untold_times);
         self.learnt.note_times(took);
@@ -293,7 +287,8 @@ impl HoldsPart for HeldPermits {
 
     /// Behind one that was made again the next turn, which says what there is room for by then, follows at once.
     fn answered(&mut self, Answered { turn, reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
-        (self.grant, self.is_answered, self.untold_times) = (reply, true, (0, 0));
+        (self.learnt.grant, self.learnt.is_answered, self.learnt.silent_since) = (reply, true, None);
+        self.untold_times = (0, 0);
         self.learnt.controller.recall(reply.rates, turn.rates);
         self.overtaken(false);
         let granted = self.settle(reply.permits);
@@ -306,6 +301,8 @@ impl HoldsPart for HeldPermits {
     fn not_answered(&mut self, turns: &mut Turns<RoutePermits>, error: &StoreError, since: Duration, _: Duration) {
         let Some(Unanswered { turn, .. }) = turns.unanswered() else { return };
         let turn = *turn;
+        // It may be silent since before the policy was changed.
+        let since = *self.learnt.silent_since.get_or_insert(since);
         self.overtaken(is_overtaken(error));
         if is_overtaken(error) {
             // Whoever has overtaken it may have its permits by now.
@@ -322,6 +319,7 @@ impl HoldsPart for HeldPermits {
     }
 
     fn show(&self, now: Duration, silence: Option<&Silence>) {
+        self.last_learnt.store(Arc::new(self.learnt.clone()));
         if let Some(known) = self.known(now, silence) {
             self.state.learn(known);
         }

@@ -13,7 +13,7 @@ use super::{
     forms::{Check, Form, between, duration, flag, list, names, table, text, word},
     options::{Declared, ValueAt, options},
     pressure::PressureOptions,
-    routes::RouteOptions,
+    routes::routes,
 };
 use crate::{
     basis::{
@@ -25,7 +25,7 @@ use crate::{
     },
     deferral::wheel::LONGEST_MS,
     intent::class::Filter,
-    limit::{budget::MAX_BUDGETS, route::MAX_ROUTES},
+    limit::budget::MAX_BUDGETS,
     policy::{Action, Bypass, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Selection, Unavailable},
 };
 
@@ -58,7 +58,7 @@ options! {
             list::<BudgetOptions>("budgets", Some(MAX_BUDGETS), Some("decisions name the budget that denied")),
             "The most that may be approved in a window, over all users and instances.";
         pressure: optional, table::<PressureOptions>(), "The most users that may be active at a time.";
-        routes: or_default, list::<RouteOptions>("routes", Some(MAX_ROUTES), Some("each has a topic of its own")),
+        routes: or_default, routes(),
             "Where approved intents are delivered, and how fast; the first matching route counts. Intents without one are not paced.";
         defer: optional, table::<DeferOptions>(), "Bounds of deferral.";
         max_age: optional, duration(),

@@ -187,7 +187,7 @@ impl<'d> ValueAt<'d> {
         &self,
         kind: &str,
         most: usize,
-        read: impl Fn(&ValueAt<'_>) -> Option<T>,
+        mut read: impl FnMut(&ValueAt<'_>) -> Option<T>,
         twins: Option<&str>,
     ) -> Option<Vec<T>> {
         let Value::List(items) = &self.node.value else {

@@ -1,10 +1,10 @@
 //! The routes of a policy.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     caps::selection,
-    forms::{Check, Form, between, names, table, text, whole, word},
+    forms::{Check, Form, Read, between, names, table, text, whole, word},
     options::{Declared, ValueAt, options},
 };
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
         value::{self, Parsed},
     },
     limit::route::{
-        AHEAD_MS, DEFAULT_AHEAD_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, Reserved, Route, WhenFull,
-        permits::ServiceName,
+        AHEAD_MS, DEFAULT_AHEAD_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, MAX_ROUTES, Reserved, Route,
+        WhenFull, permits::ServiceName,
     },
 };
 
@@ -52,7 +52,8 @@ options! {
         rate: optional, whole(1..=MAX_RATE), "The most intents per second, over all instances.";
         service: optional,
             Check { form: Form::TopicPart, ..text() }.and(|name, _| short(name, "no service registers under another name")),
-            "The service whose instances register what they take: no more is approved.";
+            "The service whose instances register what they take: no more is approved. Two routes cannot have the same one: make them\n\
+             one route, with `reserved` for what must not queue.";
         network: or(DEFAULT_NETWORK_MS), between(0..=MAX_NETWORK_MS),
             r#"The time on the network to the service, one way: "50ms" (the default), at most "1m"."#;
         reserved: optional, table::<ReservedOptions>(), "A share of the capacity that is kept for some intents.";
@@ -95,6 +96,24 @@ options! {
         share: required, Check { form: Form::Share, read: share }, "The share: 0.001 to 0.999.";
     }
     |at| Some(Reserved { filter: selection(channel, category, campaign), share_permille: share? })
+}
+
+/// The routes. No two may have one service: each goes by all that it has registered.
+pub(super) fn routes() -> Check<impl Read<Vec<Route>>> {
+    let read = |at: &ValueAt<'_>| {
+        let mut by_service = BTreeMap::new();
+        let read = |at: &ValueAt<'_>| {
+            let route = RouteOptions::read(at)?;
+            let Route { name, service: Some(service), .. } = &route else { return Some(route) };
+            if let Some(other) = by_service.insert(Arc::clone(service), Arc::clone(name)) {
+                let why = "each would take all of it: make them one route, with `reserved` for what must not queue";
+                at.note_option("service", &format!("= {service:?} is of two routes, {other:?} and {name:?}: {why}"));
+            }
+            Some(route)
+        };
+        at.each("routes", MAX_ROUTES, read, Some("each has a topic of its own"))
+    };
+    Check { form: Form::Several(RouteOptions::declared, Some(MAX_ROUTES)), read }
 }
 
 /// A name that a service may have, too.

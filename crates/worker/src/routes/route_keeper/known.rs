@@ -13,7 +13,7 @@ impl HeldPermits {
     /// How the route stands by the last turn; `None` until there was one.
     pub(super) fn known(&self, now: Duration, silence: Option<&Silence>) -> Option<RouteKnown> {
         let (look, pace) = self.went_by.as_ref()?;
-        let grant = PermitGrant { permits: self.permits, processing_ms: self.processing_ms(), ..self.grant };
+        let grant = PermitGrant { permits: self.permits, processing_ms: self.processing_ms(), ..self.learnt.grant };
         let before = self.state.known();
         let waiting = match &look.waiting {
             Ok(waiting) => waiting.iter().copied().map(Waiting::count).collect(),
@@ -41,7 +41,7 @@ impl HeldPermits {
             available: unknown.is_none() && silence.is_none(),
             why: unknown.or_else(silent).or(behind).or_else(throttled),
             held_up_since: is_held_up.then(|| held_up_before.unwrap_or(now)),
-            silent_since: silence.map(|silence| silence.since),
+            silent_since: silence.and(self.learnt.silent_since),
         })
     }
 }

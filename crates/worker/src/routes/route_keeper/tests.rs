@@ -7,7 +7,7 @@ use weir_core::{
     limit::{
         route::{
             pace::{Behind, KeptRates, Lag},
-            permits::{EmbeddedPermits, RouteKey},
+            permits::{EmbeddedPermits, PermitGrant, RouteKey},
             routes::{RouteKnown, Routes, Taken},
         },
         share::{TurnNumber, overtaken},
@@ -83,7 +83,15 @@ impl Scene {
     }
 
     fn keeper<P: Share<RoutePermits>>(&self, permits: P) -> RouteKeeper<P, VirtualClock> {
-        let last_learnt = Arc::new(ArcSwap::from_pointee(Learnt::before(&self.route, &self.state, None)));
+        self.keeper_after(None, permits)
+    }
+
+    /// The keeper of a route that had another rule before, and what was learnt by that.
+    fn keeper_after<P>(&self, before: Option<(&Route, &Learnt)>, permits: P) -> RouteKeeper<P, VirtualClock>
+    where
+        P: Share<RoutePermits>,
+    {
+        let last_learnt = Arc::new(ArcSwap::from_pointee(Learnt::before(&self.route, &self.state, before)));
         let part = HeldPermits::new(&self.route, Arc::clone(&self.state), (Arc::clone(&self.look), last_learnt));
         RouteKeeper::of(part, (RouteKey::of(&self.route), permits), self.clock.clone(), AskedTurns::default())
     }

@@ -158,6 +158,42 @@ async fn what_others_had_by_the_last_answer_is_no_room_for_one_alone_as_long_as_
 }
 
 #[tokio::test]
+async fn a_change_of_the_policy_while_the_store_is_silent_gives_an_instance_no_larger_part_and_halvings_go_on() {
+    let rule = |max_attempts: u64| email(&format!("rate = 300\nahead = \"5s\"\nmax_attempts = {max_attempts}"));
+    let mut scene = Scene::new(rule(5));
+    let mut keeper = scene.by(|_, _| Ok(PermitGrant { members: 2, ..NOTHING }));
+    keeper.round().await;
+    let mut learnt = keeper.part.last_learnt.load_full();
+    // It is silent from the first change on.
+    for (seconds, halvings) in [(1, 0), (12, 1), (32, 3)] {
+        let before = std::mem::replace(&mut scene.route, rule(seconds));
+        scene.clock.advance(Duration::from_secs(seconds) - scene.clock.passed());
+        // All that was approved is delivered.
+        let spent = scene.state.spent();
+        scene.look.store(Some(Arc::new(OffsetsSeen { spent, ..OffsetsSeen::clone(&look(seconds)) })));
+        let (mut room, mut taken) = (None, 0);
+        let silent = Store(|_: TurnNumber, turn: &PermitTurn| -> Result<PermitGrant, StoreError> {
+            room = turn.room;
+            Err(is_silent())
+        });
+        let mut keeper = scene.keeper_after(Some((&before, &*learnt)), silent);
+        for _ in 0..5 {
+            keeper.round().await;
+            let all = scene.take(u64::MAX);
+            taken += all.units();
+            all.spend();
+            scene.clock.advance(TURN_EVERY);
+        }
+        learnt = keeper.part.last_learnt.load_full();
+        drop(keeper);
+        assert_eq!(scene.known().silent_since, Some(Duration::from_secs(1)), "after {seconds} s");
+        let room = room.unwrap();
+        assert!(room >= 150, "{room}");
+        assert_eq!(taken, (room / 2) >> halvings, "one half of {room}, halved by {seconds} s");
+    }
+}
+
+#[tokio::test]
 async fn what_an_instance_took_alone_before_a_turn_counts_by_the_lag_and_not_once_more() {
     let scene = Scene::new(email("rate = 300"));
     let mut keeper = scene.by(|_, _| Err(is_silent()));
