@@ -93,11 +93,14 @@ pub trait HoldsParts {
     fn key(rule: &Self::Rule) -> KeyOf<Self::Part>;
 
     /// What is held of a limit by its rule, that is new or had another rule before. It may run tasks of its own, which end with
-    /// it. `None`: nothing can be held now; it is asked for again.
+    /// it.
+    ///
+    /// # Errors
+    /// Why nothing can be held now; it is asked for again.
     fn begin(
         &self,
         rule: &Self::Rule,
         before: Option<(Self::Rule, Self::Learnt)>,
         run: &dyn Fn(LimitTask),
-    ) -> Option<(Self::Part, Self::Learnt)>;
+    ) -> Result<(Self::Part, Self::Learnt), String>;
 }
