@@ -38,7 +38,8 @@ pub(super) struct Cluster {
     doubt: bool,
     /// Slots that moved, as told by redirects since the map was read.
     moved: Vec<(u16, NodeAddr)>,
-    /// Nodes that did not answer last time: asked for the map after all others.
+    /// Nodes that did not answer last time, and those that are asked now, which are left where a request is dropped half way: its caller gave
+    /// them up before they were. The map is read again, from all others first.
     silent: BTreeSet<NodeAddr>,
 }
 
@@ -101,7 +102,7 @@ impl Cluster {
     /// As [`Cluster::round`]; hands over each reply, with the place of its request, as soon as its node has answered.
     pub(super) async fn round_each(&mut self, requests: Vec<Routed>, mut each: impl FnMut(usize, Reply)) {
         let mut by_node = ByNode::new();
-        if (self.map.is_none() || self.doubt)
+        if (self.map.is_none() || self.doubt || !self.silent.is_empty())
             && let Err(error) = self.refresh().await
         {
             return (0..requests.len()).for_each(|place| each(place, Err(error.clone())));
@@ -132,7 +133,7 @@ impl Cluster {
         &mut self,
         command: &Cmd,
     ) -> Result<BTreeMap<NodeAddr, RequestError>, RequestError> {
-        if self.map.is_none() || self.doubt {
+        if self.map.is_none() || self.doubt || !self.silent.is_empty() {
             self.refresh().await?;
         }
         let (mut asked, mut silent) = (self.primaries(), BTreeMap::new());
@@ -161,6 +162,7 @@ impl Cluster {
     async fn send(&mut self, by_node: ByNode, mut each: impl FnMut(usize, Reply)) {
         let mut under_way = JoinSet::new();
         for (addr, requests) in by_node {
+            self.silent.insert(addr.clone());
             let mut node = self.nodes.remove(&addr).unwrap_or_else(|| self.node(addr));
             under_way.spawn(async move {
                 let (places, requests): (Vec<usize>, Vec<_>) = requests.into_iter().unzip();
@@ -171,6 +173,7 @@ impl Cluster {
         while let Some(done) = under_way.join_next().await {
             // A task that panicked answers nothing: its places are reported as not answered.
             let Ok((node, places, replies)) = done else { continue };
+            self.silent.remove(node.addr());
             self.nodes.insert(node.addr().clone(), node);
             places.into_iter().zip(replies).for_each(|(place, reply)| each(place, reply));
         }
@@ -245,7 +248,9 @@ impl Cluster {
 
     pub(super) async fn ask_node(&mut self, addr: &NodeAddr, request: Request) -> Reply {
         let mut node = self.nodes.remove(addr).unwrap_or_else(|| self.node(addr.clone()));
+        self.silent.insert(addr.clone());
         let reply = node.exchange(&[(Asking::No, request)]).await.pop();
+        self.silent.remove(addr);
         self.nodes.insert(addr.clone(), node);
         reply.unwrap_or_else(|| Err(RequestError::torn(addr, "no reply")))
     }

@@ -27,6 +27,19 @@ pub(crate) fn before_first(clock: &impl Clock) -> TurnNumber {
     TurnNumber { run: clock.now().millis().max(1), number: fastrand::u32(..).into() }
 }
 
+/// What a call is answered that may take so long. It is dropped half way then: whether it was carried out is not known.
+pub(crate) async fn answer_within<T>(
+    clock: &impl Clock,
+    within: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    tokio::select! {
+        biased;
+        answer = call => answer,
+        () = clock.sleep(within) => Err(no_answer_within(within)),
+    }
+}
+
 /// The task that takes a process's turns at one limit, and keeps what the process holds of it.
 pub struct PoolKeeper<H: HoldsPart, S, C> {
     pub(crate) part: H,
@@ -70,11 +83,7 @@ where
                 break;
             }
         }
-        let left = tokio::select! {
-            biased;
-            left = self.leave() => left.map_err(|error| error.to_string()),
-            () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN).to_string()),
-        };
+        let left = answer_within(&clock, CLOSE_WITHIN, self.leave()).await;
         asked.end();
         if let Err(why) = left {
             tracing::warn!(name = self.part.name(), "{}: {why}", H::SAYS[2]);
@@ -135,11 +144,7 @@ where
         }
         let within = part.answer_within(now);
         let Some((number, turn)) = turns.make() else { return Ok(false) };
-        let reply = tokio::select! {
-            biased;
-            reply = share.turn(key, number, turn) => reply?,
-            () = clock.sleep(within) => return Err(no_answer_within(within)),
-        };
+        let reply = answer_within(clock, within, share.turn(key, number, turn)).await?;
         let answered = turns.answered(reply);
         Ok(answered.is_some_and(|answered| part.answered(answered, clock.passed())))
     }

@@ -27,7 +27,7 @@ use weir_redis::{LedgerClock, RedisLedger, RedisOptions};
 use weir_worker::clock::SystemClock;
 
 use super::{all_of, budget, ledger, ledger_of, take_turn_patiently, turn, used};
-use crate::redis_support::{behind_proxy, opened, options, own, own_keyspace, server};
+use crate::redis_support::{self, behind_proxy, opened, options, own, own_keyspace, server};
 
 fn number(number: u64) -> TurnNumber {
     TurnNumber { run: 1, number }
@@ -150,4 +150,23 @@ async fn a_turn_while_the_replica_is_frozen_gets_one_grant_and_the_same_from_the
     let mut ledger = ledger(&RedisOptions { wait_replicas: 0, ..options }, &opened, "weir-0");
     assert_eq!(patiently(&mut ledger, 2).await, (100, 200));
     assert_eq!(patiently(&mut ledger, 3).await, (100, 300));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_is_given_up_at_a_frozen_primary_is_taken_at_the_replica_that_takes_over() {
+    let mut cluster = RedisCluster::start(3, 1).unwrap();
+    // Who asks has less patience than the connection.
+    let patience = Duration::from_secs(600);
+    let options = RedisOptions { response_timeout: patience, connect_timeout: patience, ..options(&cluster.nodes()) };
+    let (opened, mut ledger) = ledger_of(&options).await;
+    assert_eq!(patiently(&mut ledger, 1).await, (100, 100));
+    let slot = opened.keyspace.slot(opened.keyspace.budget_shard(&budget("b")));
+    let primary = cluster.owner_of(slot).unwrap();
+    cluster.wait_replicated(primary).unwrap();
+    cluster.freeze(primary);
+    let taken = redis_support::patiently(Duration::from_secs(60), async || {
+        tokio::time::timeout(Duration::from_secs(1), patiently(&mut ledger, 2)).await.ok()
+    });
+    assert_eq!(taken.await, Some((100, 200)));
+    cluster.thaw(primary);
 }

@@ -12,7 +12,7 @@ use weir_core::{
             lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Settling, Ticket},
             ledger::{BudgetTokens, TakeAnswer},
         },
-        share::{Clients, is_overtaken},
+        share::{ANSWER_WITHIN, Clients, is_overtaken},
     },
     ports::{Clock, Share, StoreError},
 };
@@ -20,7 +20,7 @@ use weir_core::{
 use super::{Budgets, Message, QUEUE};
 use crate::{
     observer::{LedgerCall, Observer},
-    share::{CLOSE_WITHIN, before_first},
+    share::{CLOSE_WITHIN, answer_within, before_first},
 };
 
 /// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.
@@ -51,7 +51,7 @@ struct TurnMade {
 impl<L, C> BudgetKeeper<L, C>
 where
     L: Share<BudgetTokens> + 'static,
-    C: Clock,
+    C: Clock + Clone + 'static,
 {
     /// The task, to be run, and where it is asked. `connect` makes what asks the ledger, for one call at a time.
     pub fn new(connect: impl Fn() -> L + Send + 'static, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
@@ -111,7 +111,12 @@ where
         let sent_at = self.clock.passed();
         let Due { turns, next_at } = self.leases.due(sent_at, || before_first(&self.clock));
         for due in turns {
-            self.calls.spawn(take_turn(self.clients.take(), due, sent_at));
+            let (mut ledger, clock) = (self.clients.take(), self.clock.clone());
+            self.calls.spawn(async move {
+                let turn = ledger.turn(&due.budget, due.number, &due.turn);
+                let answer = answer_within(&clock, ANSWER_WITHIN, turn).await;
+                (ledger, TurnMade { due, sent_at, answer })
+            });
         }
         next_at
     }
@@ -196,9 +201,4 @@ where
             self.leases.settle(settling, self.clock.passed());
         }
     }
-}
-
-async fn take_turn<L: Share<BudgetTokens>>(mut ledger: L, due: DueTurn, sent_at: Duration) -> (L, TurnMade) {
-    let answer = ledger.turn(&due.budget, due.number, &due.turn).await;
-    (ledger, TurnMade { due, sent_at, answer })
 }

@@ -1,7 +1,8 @@
 //! The task against a ledger that counts who asks it.
 
 use std::{
-    future::poll_fn,
+    future::{pending, poll_fn},
+    ops::Range,
     pin::pin,
     sync::atomic::{AtomicI64, AtomicUsize, Ordering},
     task::Poll,
@@ -65,14 +66,18 @@ impl Share<BudgetTokens> for Connection {
 
 /// A batch of intents that each take from a budget of their own.
 fn claim(budgets: usize) -> Arc<Claim> {
+    claim_of(0..budgets)
+}
+
+fn claim_of(budgets: Range<usize>) -> Arc<Claim> {
     let used = |number: usize| {
         let id = BudgetId { name: "money".into(), campaign: Some(number.to_string().into()) };
         BudgetUse { id, limit: 1_000, span: SpanNow::Total, best_effort: true, unavailable_after: None }
     };
-    let places = 0..u32::try_from(budgets).unwrap();
+    let places = 0..u32::try_from(budgets.len()).unwrap();
     Arc::new(Claim {
         judged_at: SystemClock.passed(),
-        budgets: (0..budgets).map(used).collect(),
+        budgets: budgets.map(used).collect(),
         sets: places.clone().map(|place| vec![place]).collect(),
         wants: places.map(|set| Want { set, cost: 1 }).collect(),
     })
@@ -233,5 +238,42 @@ async fn what_is_granted_to_one_who_has_gone_comes_back() {
             }
         }
         assert_eq!(scene.close().await, 0, "answered: {is_answered}");
+    }
+}
+
+/// How many budgets are never answered.
+const SILENT: usize = 500;
+
+/// A connection to nodes of which one never answers.
+struct HalfSilent(EmbeddedLedger);
+
+impl Share<BudgetTokens> for HalfSilent {
+    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
+        let campaign: usize = budget.campaign.as_deref().unwrap().parse().unwrap();
+        if campaign < SILENT {
+            pending::<()>().await;
+        }
+        self.0.turn(budget, number, turn).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn budgets_of_a_node_that_never_answers_keep_none_of_another_node_waiting() {
+    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
+    let connect = move || HalfSilent(ledger.clone());
+    let (keeper, budgets) = BudgetKeeper::new(connect, SystemClock, Arc::new(TestObserver::default()));
+    tokio::spawn(keeper.run());
+    assert!(budgets.claimant().ask_for(claim(SILENT)).await.unwrap().is_none());
+    // Each of them was asked for in vain by then.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for number in SILENT..SILENT + 10 {
+        let claimant = budgets.claimant();
+        let granted = async {
+            while claimant.ask_for(claim_of(number..number + 1)).await.unwrap().is_none() {
+                claimant.ready().await;
+            }
+        };
+        timeout(Duration::from_secs(2), granted).await.expect("it has its turn");
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

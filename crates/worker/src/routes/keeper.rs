@@ -39,20 +39,15 @@ impl<C: Clock + Clone + 'static> HoldsParts for HeldRoutes<C> {
         route: &Route,
         before: Option<(Route, LastLearnt)>,
         run: &dyn Fn(LimitTask),
-    ) -> Option<(HeldPermits, LastLearnt)> {
-        let offsets = match self.offsets.of(route) {
-            Ok(offsets) => offsets,
-            Err(reason) => {
-                tracing::warn!(route = &*route.name, "the route's offsets cannot be looked at: {reason}");
-                return None;
-            }
-        };
+    ) -> Result<(HeldPermits, LastLearnt), String> {
+        let unseen = |reason: String| format!("the offsets of route {} cannot be looked at: {reason}", route.name);
+        let offsets = self.offsets.of(route).map_err(unseen)?;
         let (state, look) = (self.routes.state(&route.name), LastLook::default());
         run(Box::pin(keep_looking(offsets, Arc::clone(&state), self.clock.clone(), Arc::clone(&look))));
         let before = before.map(|(rule, learnt)| (rule, learnt.load_full()));
         let before = before.as_ref().map(|(rule, learnt)| (rule, &**learnt));
         let learnt: LastLearnt = Arc::new(ArcSwap::from_pointee(Learnt::before(route, &state, before)));
-        Some((HeldPermits::new(route, state, (look, Arc::clone(&learnt))), learnt))
+        Ok((HeldPermits::new(route, state, (look, Arc::clone(&learnt))), learnt))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tasks of a limit that has several keys, as the policy in force has them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use weir_core::{
@@ -28,6 +28,8 @@ pub struct KeyedKeeper<H: HoldsParts, F, S, C> {
     /// Runs a task beside this one.
     spawn: S,
     pub(crate) kept: BTreeMap<KeyOf<H::Part>, KeptPart<H>>,
+    /// Keys of which nothing could be held, and when the log may say so again: a minute later.
+    unheld: BTreeMap<KeyOf<H::Part>, Duration>,
 }
 
 /// A key with its tasks; dropped, they end.
@@ -47,7 +49,7 @@ where
 {
     /// A keeper that keeps nothing yet; `connect` makes a client for each key, and `spawn` runs its tasks.
     pub fn new(parts: H, rules: RulesInForce<H::Rule>, (connect, clock): (F, C), spawn: S) -> Self {
-        Self { parts, rules, connect, clock, spawn, kept: BTreeMap::new() }
+        Self { parts, rules, connect, clock, spawn, kept: BTreeMap::new(), unheld: BTreeMap::new() }
     }
 
     /// Follows the policy until `stop`. Then the tasks of all keys end, each with a last turn.
@@ -84,7 +86,17 @@ where
                 }));
             };
             let begun = self.parts.begin(rule, before.remove(&key), &run);
-            let Some((part, learnt)) = begun else { continue };
+            let (part, learnt) = match begun {
+                Ok(begun) => begun,
+                Err(why) => {
+                    let (now, log_at) = (self.clock.passed(), self.unheld.entry(key).or_default());
+                    if *log_at <= now {
+                        tracing::warn!("{why}");
+                        *log_at = now + Duration::from_secs(60);
+                    }
+                    continue;
+                }
+            };
             let share = (key.clone(), (self.connect)());
             let keeper = PoolKeeper::of(part, share, self.clock.clone(), AskedTurns::default());
             (self.spawn)(Box::pin(keeper.run(stop)));
@@ -95,7 +107,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::RefCell, future::pending, time::Duration};
+    use std::{cell::RefCell, future::pending};
 
     use tokio::time::timeout;
     use weir_core::{
@@ -107,7 +119,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{clock::SystemClock, routes::HeldRoutes, tests::policy};
+    use crate::{clock::tests::VirtualClock, routes::HeldRoutes, tests::policy};
 
     const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -115,7 +127,7 @@ mod tests {
     struct Unheld;
 
     impl HoldsParts for Unheld {
-        type Part = <HeldRoutes<SystemClock> as HoldsParts>::Part;
+        type Part = <HeldRoutes<VirtualClock> as HoldsParts>::Part;
         type Rule = Route;
         type Learnt = ();
 
@@ -123,22 +135,45 @@ mod tests {
             RouteKey::of(route)
         }
 
-        fn begin(&self, _: &Route, _: Option<(Route, ())>, run: &dyn Fn(LimitTask)) -> Option<(Self::Part, ())> {
+        fn begin(
+            &self,
+            _: &Route,
+            _: Option<(Route, ())>,
+            run: &dyn Fn(LimitTask),
+        ) -> Result<(Self::Part, ()), String> {
             run(Box::pin(pending::<()>()));
-            None
+            Err("by the test".to_owned())
         }
+    }
+
+    /// One that can hold nothing of its only key.
+    fn keeper<S: Fn(LimitTask)>(
+        clock: VirtualClock,
+        spawn: S,
+    ) -> KeyedKeeper<Unheld, impl Fn() -> EmbeddedPermits, S, VirtualClock> {
+        let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nconsumer_group = \"hedwig\"\nwhen_full = \"suppress\"\n";
+        let policy = Current::new(Arc::new(policy(route)));
+        let rules = RulesInForce { policy, of: |policy| policy.routes.as_slice() };
+        KeyedKeeper::new(Unheld, rules, (|| EmbeddedPermits::new("weir-0", Time::default), clock), spawn)
     }
 
     #[tokio::test]
     async fn what_runs_for_a_limit_of_which_nothing_can_be_held_ends() {
-        let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nconsumer_group = \"hedwig\"\nwhen_full = \"suppress\"\n";
-        let policy = Current::new(Arc::new(policy(route)));
-        let rules = RulesInForce { policy, of: |policy| policy.routes.as_slice() };
-        let permits = || EmbeddedPermits::new("weir-0", Time::default);
         let tasks = RefCell::new(Vec::new());
-        let spawn = |task: LimitTask| tasks.borrow_mut().push(task);
-        KeyedKeeper::new(Unheld, rules, (permits, SystemClock), spawn).follow();
+        keeper(VirtualClock::default(), |task| tasks.borrow_mut().push(task)).follow();
         let task = tasks.borrow_mut().pop().expect("it runs");
         timeout(DEADLINE, task).await.expect("it ends");
+    }
+
+    #[test]
+    fn that_nothing_can_be_held_is_logged_at_once_and_again_after_a_minute() {
+        let clock = VirtualClock::default();
+        let mut keeper = keeper(clock.clone(), drop::<LimitTask>);
+        let mut again_at = |after: u64| {
+            clock.advance(Duration::from_secs(after));
+            keeper.follow();
+            keeper.unheld.first_key_value().expect("it is logged").1.as_secs()
+        };
+        assert_eq!([0, 30, 29, 1, 59, 1].map(&mut again_at), [60, 60, 60, 120, 120, 180]);
     }
 }

@@ -57,9 +57,11 @@ use crate::limit::{
     share::TurnNumber,
 };
 
-/// Turns that are in flight at the same time, at most; each has a connection of its own. Where more are due, each budget has its turn before
-/// another one has its next: a node that does not answer keeps budgets of no other one from theirs.
+/// Turns that are in flight at the same time, at most; each has a connection of its own. Where more are due, budgets take their turns one after
+/// the other: those whose last one has no answer, and all others.
 pub const MOST_TURNS: usize = 64;
+/// How many of them are repeated, at most: a node that does not answer leaves half of the places to budgets of others.
+const MOST_REPEATED: usize = MOST_TURNS / 2;
 /// How often it is looked while as many are as may be: a budget may be unavailable by then, for those who wait.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -72,9 +74,10 @@ pub struct Leases {
     tickets: BTreeMap<Ticket, Pending>,
     places: u64,
     last_turn: TurnNumber,
-    /// The number of the budget that made the last one.
-    last_asked: u32,
-    in_flight: usize,
+    /// The numbers of the budgets that made the last one: a new one, and one that is repeated.
+    last_asked: [u32; 2],
+    /// Likewise.
+    in_flight: [usize; 2],
     is_closed: bool,
 }
 
@@ -253,27 +256,34 @@ impl Leases {
     /// What to ask the ledger now (it is in flight from then on), and when to look again at the latest. The first turn follows `before`.
     pub fn due(&mut self, passed: Duration, before: impl Fn() -> TurnNumber) -> Due {
         let now = Moment::of(passed);
-        let next_ticket = self.drop_lost_tickets(now);
+        let mut next_at = self.drop_lost_tickets(now);
         let mut turns = Vec::new();
-        for number in self.table.due(now, self.last_asked) {
-            if self.in_flight == MOST_TURNS {
-                return Due { turns, next_at: now.plus(LOOK_EVERY).passed() };
-            }
-            self.last_turn = self.last_turn.next(&before);
-            let holding = self.table.change(number);
-            holding.tidy(now);
-            if let Some(asked) = holding.ask(self.last_turn, number, now) {
-                (self.last_asked, self.in_flight) = (number, self.in_flight + 1);
-                turns.push(asked);
-            }
-            if holding.stocks.is_empty() && holding.is_settled() {
-                self.table.remove(number);
-            } else {
-                let next = holding.next_look(now);
-                self.table.wakes(number, next);
+        for (is_repeated, most) in [(true, MOST_REPEATED), (false, MOST_TURNS)] {
+            let kind = usize::from(is_repeated);
+            let mut due = self.table.due(now, self.last_asked[kind]);
+            due.retain(|number| self.table.get(*number).is_repeated() == is_repeated);
+            for number in due {
+                if self.in_flight[kind] == most || self.in_flight.iter().sum::<usize>() == MOST_TURNS {
+                    next_at = next_at.min(now.plus(LOOK_EVERY));
+                    break;
+                }
+                self.last_turn = self.last_turn.next(&before);
+                let holding = self.table.change(number);
+                holding.tidy(now);
+                if let Some(asked) = holding.ask(self.last_turn, number, now) {
+                    self.last_asked[kind] = number;
+                    self.in_flight[kind] += 1;
+                    turns.push(asked);
+                }
+                if holding.stocks.is_empty() && holding.is_settled() {
+                    self.table.remove(number);
+                } else {
+                    let next = holding.next_look(now);
+                    self.table.wakes(number, next);
+                }
             }
         }
-        Due { turns, next_at: self.table.next_look().min(next_ticket).passed() }
+        Due { turns, next_at: self.table.next_look(now).min(next_at).passed() }
     }
 
     /// The ledger's answer to a call that was sent then. The tokens may be spent by claims judged from now on, until the lease ends:
@@ -286,7 +296,7 @@ impl Leases {
         passed: Duration,
     ) {
         if let Some(holding) = self.table.asked(call) {
-            self.in_flight -= 1;
+            self.in_flight[usize::from(holding.is_repeated())] -= 1;
             holding.answered(answer, Moment::of(sent_at), Moment::of(passed));
         }
     }
@@ -296,8 +306,8 @@ impl Leases {
     /// taken is not known, so that counts as spent.
     pub fn overtaken(&mut self, call: CallNumber, run: i64) {
         if let Some(holding) = self.table.asked(call) {
+            self.in_flight[usize::from(holding.is_repeated())] -= 1;
             holding.overtaken();
-            self.in_flight -= 1;
             self.last_turn.run = run.max(self.last_turn.run + 1);
         }
     }

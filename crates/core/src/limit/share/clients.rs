@@ -15,7 +15,7 @@ impl<S> Clients<S> {
         self.free.pop().unwrap_or_else(|| (self.connect)())
     }
 
-    /// One whose call has an answer.
+    /// One whose call has ended.
     pub fn put_back(&mut self, client: S) {
         self.free.push(client);
     }

@@ -17,7 +17,7 @@ pub use clients::Clients;
 pub use embedded::{Embedded, Reference};
 pub use fair::{Wanting, fair_share, grow};
 pub use members::{Member, MemberRecords};
-pub use part::{HoldsPart, HoldsParts, KeyOf, LimitTask, Silence, TurnOf};
+pub use part::{ANSWER_WITHIN, HoldsPart, HoldsParts, KeyOf, LimitTask, Silence, TurnOf};
 pub use plain::PlainLimit;
 pub use pool::UnitPool;
 pub use turns::{Answered, TurnNumber, TurnOrder, Turns, Unanswered, is_overtaken, no_answer_within, overtaken};

@@ -8,6 +8,9 @@ use crate::{
     limit::SharedLimit,
 };
 
+/// How long a turn may take: then it has no answer.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
 /// Since when a limit does not answer, by the monotonic clock, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Silence {
@@ -45,7 +48,7 @@ pub trait HoldsPart {
 
     /// How long the turn may take that is made now.
     fn answer_within(&self, _now: Duration) -> Duration {
-        Duration::from_secs(1)
+        ANSWER_WITHIN
     }
 
     /// Takes up an answer; gives whether to take another turn at once.
@@ -90,11 +93,14 @@ pub trait HoldsParts {
     fn key(rule: &Self::Rule) -> KeyOf<Self::Part>;
 
     /// What is held of a limit by its rule, that is new or had another rule before. It may run tasks of its own, which end with
-    /// it. `None`: nothing can be held now; it is asked for again.
+    /// it.
+    ///
+    /// # Errors
+    /// Why nothing can be held now; it is asked for again.
     fn begin(
         &self,
         rule: &Self::Rule,
         before: Option<(Self::Rule, Self::Learnt)>,
         run: &dyn Fn(LimitTask),
-    ) -> Option<(Self::Part, Self::Learnt)>;
+    ) -> Result<(Self::Part, Self::Learnt), String>;
 }

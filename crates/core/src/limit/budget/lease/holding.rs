@@ -101,6 +101,11 @@ impl Holding {
         self.turn.as_ref().is_some_and(|sent| sent.is_in_flight && sent.number.number == number)
     }
 
+    /// Whether its turn was made before, and had no answer.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.turn.as_ref().is_some_and(|sent| sent.first_at.is_some())
+    }
+
     /// Whether tokens of this window have yet to go back.
     pub(super) fn has_back(&self, span: SpanNow) -> bool {
         self.back.iter().any(|back| back.span == span)

@@ -81,8 +81,9 @@ impl Table {
         due
     }
 
-    pub(super) fn next_look(&self) -> Moment {
-        self.by_wake.first().map_or(Moment::NEVER, |(at, _)| *at)
+    /// When to look at another one.
+    pub(super) fn next_look(&self, now: Moment) -> Moment {
+        self.by_wake.range((now, u32::MAX)..).next().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
     pub(super) fn remove(&mut self, number: u32) {
