@@ -99,7 +99,7 @@ impl Scene {
         Self::at(EmbeddedLedger::new("only", || SystemClock.now()), SystemClock, fate)
     }
 
-    fn at(ledger: EmbeddedLedger, clock: impl Clock + 'static, fate: fn(usize) -> Fate) -> Self {
+    fn at(ledger: EmbeddedLedger, clock: impl Clock + Clone + 'static, fate: fn(usize) -> Fate) -> Self {
         let (made, connected) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let connection = Connection { ledger: ledger.clone(), made: Arc::clone(&made), fate };
         let counter = Arc::clone(&connected);
