@@ -4,10 +4,11 @@
 -- of that by what members want (share/fair.lua), or 1, and at most what the others leave of it. A caller that has not used all of its last
 -- grant gets at most half of that while another member wants some and holds nothing, since that one may know of less room. So members never
 -- hold more than the room, and none starves. The rate is a bucket of at most one second's permits; the least factor of all members is what
--- is left of it, 1 per second at the least. An instance that was no member gets nothing: after a loss of the hash, it is not known what
--- others hold. Nor does it return anything: its permits ended with its lease. A turn that is repeated gets the permits that it had, and
--- returns none again; one that comes behind a later one has no effect. It equals `RouteBook`
--- (crates/core/src/limit/route/permits/book.rs).
+-- is left of it, 1 per second at the least. A caller is due what it returns and, whoever is first, its fair part by what members take of
+-- what came in since its last turn; it may have a part of a permit in advance. What lies beyond three quarters of a second and a permit is
+-- for anyone, all where it is alone. An instance that was no member gets nothing: after a loss of the hash, it is not known what others
+-- hold. Nor does it return anything: its permits ended with its lease. A turn that is repeated gets the permits that it had, and returns
+-- none again; one that comes behind a later one has no effect. It equals `RouteBook` (crates/core/src/limit/route/permits/book.rs).
 --
 -- What delivery takes is kept for instances that start: what an instance knows last, and the highest rate of each 6 minutes of the last
 -- hour. Where the route is paced by another delivery than these are of, they are dropped.
@@ -16,7 +17,8 @@
 --
 -- KEYS  [1]     the route, a hash:
 --                 i<instance>  a member (share/members.lua) until its lease ends: the permits granted, and those wanted; behind these the
---                              approvals that may not be in the lag yet, and the factor of its signals in thousandths
+--                              approvals that may not be in the lag yet, the factor of its signals in thousandths, and in thousandths of
+--                              permits: what it is due and 1000 more, and what it takes, which is what it wants less what it returned last
 --                 b            the bucket of the rate: `<thousandths of permits>:<when, in ms since 1970>`
 --                 d            `<delivery>:<rate>:<time>=<rate>,...`: what delivery takes, and the highest rates by when, in thousandths
 --                              per second and units of 6 minutes since 1970; rate 0: not known
@@ -67,9 +69,10 @@ if order and order ~= 'same' then
 end
 local is_same = order == 'same'
 local bucket, kept = unpack(redis.call('HMGET', key, 'b', 'd'))
-local others_held, others_recent, one_without, least_slow = 0, 0, false, slow
+local others_held, others_recent, one_without, least_slow, taking = 0, 0, false, slow, {}
 for _, member in ipairs(members.others) do
-  local lately, factor = unpack(member.more)
+  local lately, factor, _, takes = unpack(member.more)
+  taking[#taking + 1] = { name = member.name, wanted = takes }
   others_held, others_recent, least_slow = others_held + member.held, others_recent + lately, min(least_slow, factor)
   one_without = one_without or member.wanted > 0 and member.held == 0
 end
@@ -83,15 +86,19 @@ if KEYS[2] then
   rate = min(rate or math.huge, max(1, registered))
 end
 
--- The bucket holds thousandths of permits, so that each millisecond adds whole ones.
-local tokens, units = math.huge, 0
+-- The bucket holds thousandths of permits, so that each millisecond adds whole ones. Of the next permit it holds a part.
+local tokens, units, due, takes = math.huge, 0, 1000, max(0, want - unused) * 1000
 if rate then
   rate = max(1, floor(rate * least_slow / 1000))
   local units_before, at = (bucket or ''):match('^(%d+):(%d+)$')
   local returned = (members.own and not is_same) and unused * 1000 or 0
   units = (units_before or 0) + rate * max(0, now - (at or now)) + returned
-  units = min(units, rate * 1000)
-  tokens = floor(units / 1000)
+  units = min(units, rate * 1000 + 999)
+  if members.own then
+    local since = max(0, min(1000, now + lease_ms - members.own.ends))
+    due = members.own.more[3] + returned + fair_share(rate * since, own, takes, taking, now)
+    tokens = floor(min(units, max(0, due - 1, #taking > 0 and units - rate * 750 - 1000 or units)) / 1000)
+  end
 end
 
 local kept_delivery, kept_drain, kept_best = (kept or ''):match('^(%x+):(%d+):([%d=,]*)$')
@@ -114,7 +121,7 @@ end
 
 local granted = 0
 if is_same then
-  granted = members.own.held
+  granted, takes = members.own.held, members.own.more[4]
 elseif members.own then
   local total = max(0, room - recent - others_recent)
   local part = max(1, fair_share(total, own, want, members.others, now))
@@ -122,6 +129,7 @@ elseif members.own then
   if unused > 0 and one_without then
     granted = min(granted, floor(members.own.held / 2))
   end
+  due, takes = max(0, min(due - granted * 1000, 2000)), members.own.held > 0 and takes or members.own.more[4]
 end
 
 for _, field in ipairs(members.gone) do
@@ -132,7 +140,7 @@ if rate and not is_same then
 elseif bucket and not rate then
   redis.call('HDEL', key, 'b')
 end
-local member = { run = run, turn = turn, ends = now + lease_ms, held = granted, wanted = want, more = { recent, slow } }
+local member = { run = run, turn = turn, ends = now + lease_ms, held = granted, wanted = want, more = { recent, slow, due, takes } }
 write_member(key, 'i' .. own, member)
 redis.call('HSET', key, 'd', delivery .. ':' .. whole(drain) .. ':' .. table.concat(bests, ','))
 redis.call('PEXPIRE', key, KEEP_MS)

@@ -95,24 +95,79 @@ async fn a_rate_grants_one_second_of_it_at_a_time_and_takes_unused_permits_back(
     assert_eq!(take(&mut a, rated(500, 500)).await.permits, 500, "what is returned can be had again");
 }
 
+/// Two instances that want all take turns for about two seconds, the same one first each time, both right behind each other: all of this
+/// rate is granted and no more, and one half to each of them.
+async fn share_a_rate(instances: &mut [RedisShare<RoutePermits>; 2], route: &RouteKey, rate: Option<u64>, per_s: u64) {
+    // Whatever the machine is busy with, both remain members.
+    let wants_all = PermitTurn { lease: Duration::from_secs(600), rate, ..turn(1_000_000, 100_000) };
+    let (began, mut before, mut granted) = (Instant::now(), None, [0; 2]);
+    // What has certainly come in from both turns to the next ones: a second's worth at most, and a permit or two may be cut off.
+    let mut least = Duration::ZERO;
+    for _ in 0..22 {
+        least += before.map_or(Duration::ZERO, |before: Instant| before.elapsed().min(Duration::from_secs(1)));
+        for (instance, granted) in instances.iter_mut().zip(&mut granted) {
+            *granted += instance.turn(route, next(), &wants_all).await.unwrap().permits;
+        }
+        before = Some(Instant::now());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let of = |time: Duration| per_s * u64::try_from(time.as_millis()).unwrap() / 1_000;
+    let sum: u64 = granted.iter().sum();
+    let (least, most) = (of(least) * 95 / 100, of(began.elapsed()) + per_s);
+    assert!((least..=most).contains(&sum), "{granted:?} of {least} to {most}");
+    assert!(granted.iter().all(|granted| granted * 10 >= sum * 4), "one has much less than half: {granted:?}");
+}
+
 #[tokio::test]
-async fn what_a_service_has_registered_bounds_the_rate_and_one_permit_a_second_tries_a_service_without_instances() {
+async fn two_instances_that_want_all_of_a_rate_have_half_of_it_each_and_no_more() {
+    let (_server, _, mut both) = instances(["a", "b"]).await;
+    share_a_rate(&mut both, &route("email", None), Some(500), 500).await;
+}
+
+/// Instances of a service register: name, `<capacity per second>:<concurrency>:<timeout>:<network>`, and for how long from now.
+fn register(server: &RedisServer, opened: &Opened, service: &str, registered: &[(&str, &str, i64)]) {
+    let (seconds, _): (i64, i64) = server.query(&["TIME"]).unwrap();
+    for (name, numbers, seconds_ahead) in registered {
+        let value = format!("{numbers}:{}", (seconds + seconds_ahead) * 1_000);
+        server.query::<()>(&["HSET", &opened.keyspace.service_key(service), name, &value]).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn two_instances_that_want_all_of_what_a_service_has_registered_have_half_of_it_each_and_no_more() {
+    let (server, opened, mut both) = instances(["a", "b"]).await;
+    register(&server, &opened, "hedwig", &[("one", "300:10:5000:50", 600), ("two", "200:10:5000:50", 600)]);
+    for rate in [None, Some(800)] {
+        let name = if rate.is_none() { "email" } else { "push" };
+        share_a_rate(&mut both, &route(name, Some("hedwig")), rate, 500).await;
+    }
+}
+
+#[tokio::test]
+async fn two_instances_that_want_all_have_one_permit_a_second_of_a_service_without_instances_and_take_turns_at_it() {
+    let (_server, _, mut both) = instances(["a", "b"]).await;
+    let (email, wants_all) = (route("email", Some("hedwig")), PermitTurn { lease: LEASE * 200, ..turn(1_000, 100) });
+    let (began, mut granted) = (Instant::now(), [0_u64; 2]);
+    while granted.contains(&0) || granted.iter().sum::<u64>() < 3 {
+        assert!(began.elapsed() < Duration::from_secs(60), "one gets nothing: {granted:?}");
+        for (instance, granted) in both.iter_mut().zip(&mut granted) {
+            *granted += instance.turn(&email, next(), &wants_all).await.unwrap().permits;
+        }
+        let (sum, most) = (granted.iter().sum::<u64>(), began.elapsed().as_secs() + 1);
+        assert!(sum <= most, "{granted:?} of {most}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_service_has_registered_is_told_without_instances_that_have_not_renewed() {
     let (server, opened, [mut a]) = instances(["a"]).await;
     let email = route("email", Some("hedwig"));
     let grant = a.turn(&email, next(), &turn(1_000_000, 100)).await.unwrap();
     assert_eq!((grant.registered_per_s, grant.timeout_ms), (Some(0), None));
-    let key = opened.keyspace.service_key("hedwig");
-    let at_ms = |ahead_ms: i64| {
-        let (seconds, _): (i64, i64) = server.query(&["TIME"]).unwrap();
-        seconds * 1_000 + ahead_ms
-    };
-    for (instance, value) in [
-        ("a", format!("300:10:5000:50:{}", at_ms(60_000))),
-        ("b", format!("200:10:4000:50:{}", at_ms(60_000))),
-        ("gone", format!("900:10:1000:50:{}", at_ms(-1_000))),
-    ] {
-        server.query::<()>(&["HSET", &key, instance, &value]).unwrap();
-    }
+    let live = [("a", "300:10:5000:50", 60), ("b", "200:10:4000:50", 60)];
+    register(&server, &opened, "hedwig", &live);
+    register(&server, &opened, "hedwig", &[("gone", "900:10:1000:50", -1)]);
     let grant = a.turn(&email, next(), &turn(1_000_000, 100)).await.unwrap();
     assert_eq!((grant.registered_per_s, grant.timeout_ms), (Some(500), Some(4_000)));
 }

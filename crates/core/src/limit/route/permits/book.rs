@@ -35,6 +35,10 @@ pub struct RouteBook {
 struct Approving {
     recent: u64,
     slow: u64,
+    /// The parts of the bucket that it is due, and one permit's more: a part of one it may have in advance.
+    due: u64,
+    /// What it wants less what it returned, when it had permits last, in parts: who returns all takes nothing from others.
+    takes: u64,
 }
 
 /// What is kept of a delivery, in thousandths per second.
@@ -47,7 +51,7 @@ struct Rates {
     best: BTreeMap<i64, u64>,
 }
 
-/// At most one second's permits.
+/// At most one second's permits, and a part of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PermitBucket {
     parts: u64,
@@ -73,7 +77,7 @@ impl Reference<RoutePermits> for RouteBook {
         self.members.drop_ended(now_ms);
         let is_same = order == TurnOrder::Same;
         let (mut others_held, mut others_recent, mut least_slow, mut is_one_without) = (0_u64, 0_u64, turn.slow, false);
-        for (_, Member { held, wanted, more: Approving { recent, slow }, .. }) in self.members.others(instance) {
+        for (_, Member { held, wanted, more: Approving { recent, slow, .. }, .. }) in self.members.others(instance) {
             (others_held, others_recent) = (others_held + held, others_recent + recent);
             least_slow = least_slow.min(*slow);
             is_one_without |= *wanted > 0 && *held == 0;
@@ -89,30 +93,33 @@ impl Reference<RoutePermits> for RouteBook {
         let rate = rate.map(|rate| (rate.saturating_mul(least_slow) / 1_000).max(1));
         let before = self.members.get(instance, now_ms).copied();
         let unused = if is_same || before.is_none() { 0 } else { turn.unused };
-        let parts = rate.map(|rate| self.fill(rate, unused, now_ms));
-        let tokens = parts.map_or(u64::MAX, |parts| parts / PARTS);
+        let bucket = rate.map(|rate| (rate, self.fill(rate, unused, now_ms)));
         let own = Wanting { want: turn.want.min(MOST), name: instance };
+        let takes = Wanting { want: own.want.saturating_sub(turn.unused) * PARTS, ..own };
+        let more = Approving { recent: turn.recent, slow: turn.slow, due: PARTS, takes: takes.want };
+        let ends = now_ms + i64::try_from(turn.lease.as_millis()).unwrap_or(0);
+        let (tokens, due) = bucket.map_or((MOST, PARTS), |of| self.tokens(of, takes, (unused, ends), now_ms));
         // What all members may hold together.
         let room = turn.room_or_most().saturating_sub(turn.recent).saturating_sub(others_recent);
         let part = fair_share(room, own, self.members.wants(instance), now_ms).max(1);
-        let granted = match before {
-            Some(before) if is_same => before.held,
+        let (granted, more) = match before {
+            Some(before) if is_same => (before.held, Approving { due, takes: before.more.takes, ..more }),
             // What it does not use may be all that another one, which knows of less room, could have.
             Some(before) => {
                 let most = if turn.unused > 0 && is_one_without { before.held / 2 } else { u64::MAX };
-                own.want.min(tokens).min(grow(room, others_held, 0, part)).min(most)
+                let granted = own.want.min(tokens).min(grow(room, others_held, 0, part)).min(most);
+                let takes = if before.held > 0 { takes.want } else { before.more.takes };
+                (granted, Approving { due: due.saturating_sub(granted * PARTS).min(2 * PARTS), takes, ..more })
             }
-            None => 0,
+            None => (0, more),
         };
 
         let rates = self.rates.turn(turn, now_ms);
-        match parts {
-            Some(parts) if !is_same => self.bucket = Some(PermitBucket { parts: parts - granted * PARTS, at: now_ms }),
+        match bucket {
+            Some((_, had)) if !is_same => self.bucket = Some(PermitBucket { parts: had - granted * PARTS, at: now_ms }),
             Some(_) => {}
             None => self.bucket = None,
         }
-        let ends = now_ms + i64::try_from(turn.lease.as_millis()).unwrap_or(0);
-        let more = Approving { recent: turn.recent, slow: turn.slow };
         self.members.renew(instance, Member { last: number, ends, held: granted, wanted: own.want, more });
         Some(PermitGrant {
             permits: granted,
@@ -133,7 +140,17 @@ impl RouteBook {
         let PermitBucket { parts, at } = self.bucket.unwrap_or(PermitBucket { parts: 0, at: now_ms });
         let passed = u64::try_from(now_ms - at).unwrap_or(0);
         let filled = parts.saturating_add(rate.saturating_mul(passed)).saturating_add(unused.saturating_mul(PARTS));
-        filled.min(rate.saturating_mul(PARTS))
+        filled.min(rate.saturating_mul(PARTS) + PARTS - 1)
+    }
+
+    /// What a member that takes so much may have of the bucket of this rate, and what it is due, in parts. All its leases are as long.
+    fn tokens(&self, (rate, had): (u64, u64), own: Wanting<'_>, (unused, ends): (u64, i64), now: i64) -> (u64, u64) {
+        let Some(before) = self.members.get(own.name, now) else { return (0, PARTS) };
+        let came_in = rate.saturating_mul((ends - before.ends).clamp(0, 1_000).unsigned_abs());
+        let taking = self.members.others(own.name).map(|(name, other)| Wanting { want: other.more.takes, name });
+        let due = before.more.due + unused.saturating_mul(PARTS) + fair_share(came_in, own, taking, now);
+        let for_others = if self.members.count() > 1 { rate * PARTS * 3 / 4 + PARTS } else { 0 };
+        (had.saturating_sub(for_others).max(due.saturating_sub(1)).min(had) / PARTS, due)
     }
 }
 

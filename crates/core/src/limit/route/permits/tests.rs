@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::*;
 use crate::{
     basis::time::Time,
@@ -106,4 +108,102 @@ fn what_is_not_used_is_returned_once_and_not_once_its_lease_has_ended() {
     assert_eq!([turn(1, 0, (0, 0)), turn(2, 4, (MOST, 0))], [0, 4]);
     assert_eq!([turn(3, 4, (0, 4)), turn(3, 4, (0, 4)), turn(4, 4, (MOST, 0))], [0, 0, 4], "a turn is repeated");
     assert_eq!([turn(5, 9, (0, 4)), turn(6, 9, (MOST, 0))], [0, 5], "what has come in meanwhile, and no more");
+}
+
+/// A member at a rate, which takes a turn in each round that it lives in.
+#[derive(Clone)]
+struct Taker {
+    /// When its turn is, in milliseconds from when the round begins.
+    at: i64,
+    /// The most that it uses from one turn to the next.
+    uses: u64,
+    lives: Range<i64>,
+}
+
+const ROUNDS: i64 = 600;
+const ROUND_MS: i64 = 550;
+/// How long all rounds take.
+const SECONDS: u64 = 330;
+
+/// One that uses all that it gets.
+fn takes_all(at: i64) -> Taker {
+    Taker { at, uses: u64::MAX, lives: 0..ROUNDS }
+}
+
+/// What each has used of a rate, with turns as keepers make them.
+fn used_of(rate: u64, takers: &[Taker]) -> Vec<u64> {
+    let mut book = of_service(None);
+    let (mut last, mut used) = (vec![PermitGrant::default(); takers.len()], vec![0; takers.len()]);
+    for round in 0..ROUNDS {
+        for (place, taker) in takers.iter().enumerate().filter(|(_, taker)| taker.lives.contains(&round)) {
+            let PermitGrant { permits: held, members, .. } = last[place];
+            let uses = held.min(taker.uses);
+            let is_all = uses > 0 && uses == held;
+            let want = if is_all { MOST } else { (2 * uses).max(rate / (4 * members.max(1))).max(1) };
+            let turn = PermitTurn { want, unused: held - uses, rate: Some(rate), ..one() };
+            let number = TurnNumber { run: 1, number: round.unsigned_abs() };
+            let now = Time::default().plus(ROUND_MS * round + taker.at);
+            last[place] = book.turn(&format!("m{place}"), number, &turn, now).unwrap();
+            used[place] += uses;
+        }
+    }
+    used
+}
+
+/// All of the rate is used and no more, and of what others leave each of these has used its part, in permille, but for a fifth.
+fn have_their_parts(rate: u64, used: &[u64], permille: &[(usize, u64)], others: u64) {
+    let (sum, all): (u64, u64) = (used.iter().sum(), rate * SECONDS);
+    assert!((all * 98 / 100..=all + rate).contains(&sum), "{sum} of {all}: {used:?}");
+    for (place, part) in permille {
+        assert!(used[*place] * 1_000 >= (all - others) * part * 8 / 10, "{place} at {rate} per second: {used:?}");
+    }
+}
+
+#[test]
+fn who_wants_all_of_a_rate_has_an_equal_part_whoever_is_first_and_all_of_it_is_used() {
+    let apart = |ms: i64, count: i64| (0..count).map(|place| takes_all(place * ms)).collect::<Vec<_>>();
+    for rate in [1, 3, 50, 500, 100_000] {
+        for takers in [apart(10, 2), apart(540, 2), apart(10, 10), apart(55, 10)] {
+            let parts: Vec<_> = (0..takers.len()).map(|place| (place, 1_000 / takers.len() as u64)).collect();
+            have_their_parts(rate, &used_of(rate, &takers), &parts, 0);
+        }
+    }
+}
+
+#[test]
+fn what_others_leave_of_a_rate_is_for_those_that_want_all_in_equal_parts() {
+    for rate in [50, 500, 100_000] {
+        let uses = rate / 50;
+        let little = Taker { uses, ..takes_all(1) };
+        let idle = |at: i64| Taker { uses: 0, ..takes_all(at) };
+        let takers: Vec<_> =
+            [takes_all(0), little].into_iter().chain((2..9).map(idle)).chain([takes_all(20)]).collect();
+        let used = used_of(rate, &takers);
+        assert!(used[1] * 100 >= uses * ROUNDS.unsigned_abs() * 95, "it gets what it wants: {used:?}");
+        have_their_parts(rate, &used, &[(0, 500), (9, 500)], used[1]);
+    }
+}
+
+#[test]
+fn one_that_begins_has_its_part_of_a_rate_and_that_of_one_that_ends_is_for_the_others() {
+    let half = ROUNDS / 2;
+    let [first, second] = [0..half, half..ROUNDS].map(|lives| Taker { lives, ..takes_all(5) });
+    for rate in [3, 50, 500, 100_000] {
+        let takers = [takes_all(0), first.clone(), second.clone(), takes_all(10)];
+        have_their_parts(rate, &used_of(rate, &takers), &[(0, 333), (1, 166), (2, 166), (3, 333)], 0);
+        let takers = [takes_all(0), first.clone(), takes_all(10)];
+        have_their_parts(rate, &used_of(rate, &takers), &[(0, 416), (1, 166), (2, 416)], 0);
+    }
+}
+
+#[test]
+fn a_turn_that_is_repeated_costs_its_member_nothing_of_its_part_of_a_rate() {
+    let mut book = of_service(None);
+    let mut turn = |name, number, millis| {
+        let turn = PermitTurn { want: MOST, rate: Some(1_000), ..one() };
+        book.turn(name, TurnNumber { run: 1, number }, &turn, Time::default().plus(millis)).unwrap().permits
+    };
+    assert_eq!([turn("a", 1, 0), turn("b", 1, 0)], [0, 0]);
+    assert_eq!([turn("a", 2, 500), turn("b", 2, 500)], [250, 250]);
+    assert_eq!([turn("a", 2, 1_000), turn("a", 3, 1_000), turn("b", 3, 1_000)], [250, 250, 250]);
 }
