@@ -6,7 +6,7 @@
 -- hold more than the room, and none starves. The rate is a bucket of at most one second's permits; the least factor of all members is what
 -- is left of it, 1 per second at the least. A caller is due what it returns and, whoever is first, its fair part by what members take of
 -- what came in since its last turn; it may have a part of a permit in advance. What lies beyond three quarters of a second and a permit is
--- for anyone, all where it is alone. An instance that was no member gets nothing: after a loss of the hash, it is not known what others
+-- for anyone, all where it is alone. Who is due less than a permit leaves one to a member that is due one and holds none. An instance that was no member gets nothing: after a loss of the hash, it is not known what others
 -- hold. Nor does it return anything: its permits ended with its lease. A turn that is repeated gets the permits that it had, and returns
 -- none again; one that comes behind a later one has no effect. It equals `RouteBook` (crates/core/src/limit/route/permits/book.rs).
 --
@@ -69,12 +69,13 @@ if order and order ~= 'same' then
 end
 local is_same = order == 'same'
 local bucket, kept = unpack(redis.call('HMGET', key, 'b', 'd'))
-local others_held, others_recent, one_without, least_slow, taking = 0, 0, false, slow, {}
+local others_held, others_recent, one_without, one_short, least_slow, taking = 0, 0, false, false, slow, {}
 for _, member in ipairs(members.others) do
-  local lately, factor, _, takes = unpack(member.more)
+  local lately, factor, owed, takes = unpack(member.more)
   taking[#taking + 1] = { name = member.name, wanted = takes }
   others_held, others_recent, least_slow = others_held + member.held, others_recent + lately, min(least_slow, factor)
   one_without = one_without or member.wanted > 0 and member.held == 0
+  one_short = one_short or member.wanted > 0 and member.held == 0 and owed >= 2000
 end
 
 -- A service without live instances has registered nothing: one permit per second tries it.
@@ -98,6 +99,9 @@ if rate then
     local since = max(0, min(1000, now + lease_ms - members.own.ends))
     due = members.own.more[3] + returned + fair_share(rate * since, own, takes, taking, now)
     tokens = floor(min(units, max(0, due - 1, #taking > 0 and units - rate * 750 - 1000 or units)) / 1000)
+    if one_short and members.own.more[3] < 2000 then
+      tokens = min(tokens, max(0, floor(units / 1000) - 1))
+    end
   end
 end
 

@@ -101,7 +101,7 @@ planted! {
     /// Places are granted without regard to those that other instances hold.
     PlacesGrantedTwice: Pressure, Some(29);
     /// The log of activity believes that a member is gone, and its places are spent.
-    PlaceOutlived: Pressure, Some(309);
+    PlaceOutlived: Pressure, Some(694);
     /// A failed turn at the log of activity counts as done.
     SkipTurnRetry: Pressure, None;
     /// After a rebalance, the permits of the turn before count again.

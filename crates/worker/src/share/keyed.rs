@@ -30,7 +30,12 @@ pub struct KeyedKeeper<H: HoldsParts, F, S, C> {
     pub(crate) kept: BTreeMap<KeyOf<H::Part>, KeptPart<H>>,
     /// Keys of which nothing could be held, and when the log may say so again: a minute later.
     unheld: BTreeMap<KeyOf<H::Part>, Duration>,
+    /// What was held by another rule, until something is held by the present one.
+    before: BTreeMap<KeyOf<H::Part>, RuleLearnt<H>>,
 }
+
+/// A rule, and what was learnt by it.
+type RuleLearnt<H> = (<H as HoldsParts>::Rule, <H as HoldsParts>::Learnt);
 
 /// A key with its tasks; dropped, they end.
 pub(crate) struct KeptPart<H: HoldsParts> {
@@ -49,7 +54,16 @@ where
 {
     /// A keeper that keeps nothing yet; `connect` makes a client for each key, and `spawn` runs its tasks.
     pub fn new(parts: H, rules: RulesInForce<H::Rule>, (connect, clock): (F, C), spawn: S) -> Self {
-        Self { parts, rules, connect, clock, spawn, kept: BTreeMap::new(), unheld: BTreeMap::new() }
+        Self {
+            parts,
+            rules,
+            connect,
+            clock,
+            spawn,
+            kept: BTreeMap::new(),
+            unheld: BTreeMap::new(),
+            before: BTreeMap::new(),
+        }
     }
 
     /// Follows the policy until `stop`. Then the tasks of all keys end, each with a last turn.
@@ -69,8 +83,8 @@ where
         let rules: Vec<_> = (self.rules.of)(&policy).iter().map(|rule| (H::key(rule), rule)).collect();
         let gone =
             self.kept.extract_if(.., |key, kept| !rules.iter().any(|(of, rule)| of == key && **rule == kept.rule));
-        let mut before: BTreeMap<_, _> =
-            gone.map(|(key, KeptPart { rule, learnt, .. })| (key, (rule, learnt))).collect();
+        self.before.extend(gone.map(|(key, KeptPart { rule, learnt, .. })| (key, (rule, learnt))));
+        self.before.retain(|key, _| rules.iter().any(|(of, _)| of == key));
         for (key, rule) in rules {
             if self.kept.contains_key(&key) {
                 continue;
@@ -85,7 +99,7 @@ where
                     stop.run_until_cancelled_owned(task).await;
                 }));
             };
-            let begun = self.parts.begin(rule, before.remove(&key), &run);
+            let begun = self.parts.begin(rule, self.before.get(&key).cloned(), &run);
             let (part, learnt) = match begun {
                 Ok(begun) => begun,
                 Err(why) => {
@@ -97,6 +111,7 @@ where
                     continue;
                 }
             };
+            self.before.remove(&key);
             let share = (key.clone(), (self.connect)());
             let keeper = PoolKeeper::of(part, share, self.clock.clone(), AskedTurns::default());
             (self.spawn)(Box::pin(keeper.run(stop)));

@@ -87,7 +87,7 @@ pub trait HoldsParts {
     /// By what a part is held: where that changes, another one takes its place.
     type Rule: Clone + PartialEq;
     /// What a part has learnt for the one that takes its place.
-    type Learnt;
+    type Learnt: Clone;
 
     /// Which limit a rule is of.
     fn key(rule: &Self::Rule) -> KeyOf<Self::Part>;

@@ -51,6 +51,13 @@ struct Rates {
     best: BTreeMap<i64, u64>,
 }
 
+/// A bucket of this rate, at a turn that returned so much; in parts.
+struct Filled {
+    rate: u64,
+    parts: u64,
+    returned: u64,
+}
+
 /// At most one second's permits, and a part of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PermitBucket {
@@ -93,12 +100,12 @@ impl Reference<RoutePermits> for RouteBook {
         let rate = rate.map(|rate| (rate.saturating_mul(least_slow) / 1_000).max(1));
         let before = self.members.get(instance, now_ms).copied();
         let unused = if is_same || before.is_none() { 0 } else { turn.unused };
-        let bucket = rate.map(|rate| (rate, self.fill(rate, unused, now_ms)));
+        let bucket = rate.map(|rate| self.fill(rate, unused, now_ms));
         let own = Wanting { want: turn.want.min(MOST), name: instance };
         let takes = Wanting { want: own.want.saturating_sub(turn.unused) * PARTS, ..own };
         let more = Approving { recent: turn.recent, slow: turn.slow, due: PARTS, takes: takes.want };
         let ends = now_ms + i64::try_from(turn.lease.as_millis()).unwrap_or(0);
-        let (tokens, due) = bucket.map_or((MOST, PARTS), |of| self.tokens(of, takes, (unused, ends), now_ms));
+        let (tokens, due) = bucket.as_ref().map_or((MOST, PARTS), |of| self.tokens(of, takes, ends, now_ms));
         // What all members may hold together.
         let room = turn.room_or_most().saturating_sub(turn.recent).saturating_sub(others_recent);
         let part = fair_share(room, own, self.members.wants(instance), now_ms).max(1);
@@ -116,7 +123,9 @@ impl Reference<RoutePermits> for RouteBook {
 
         let rates = self.rates.turn(turn, now_ms);
         match bucket {
-            Some((_, had)) if !is_same => self.bucket = Some(PermitBucket { parts: had - granted * PARTS, at: now_ms }),
+            Some(Filled { parts, .. }) if !is_same => {
+                self.bucket = Some(PermitBucket { parts: parts - granted * PARTS, at: now_ms });
+            }
             Some(_) => {}
             None => self.bucket = None,
         }
@@ -135,22 +144,25 @@ impl Reference<RoutePermits> for RouteBook {
 }
 
 impl RouteBook {
-    /// What is in the bucket now, with what is returned.
-    fn fill(&self, rate: u64, unused: u64, now_ms: i64) -> u64 {
+    fn fill(&self, rate: u64, unused: u64, now_ms: i64) -> Filled {
         let PermitBucket { parts, at } = self.bucket.unwrap_or(PermitBucket { parts: 0, at: now_ms });
-        let passed = u64::try_from(now_ms - at).unwrap_or(0);
-        let filled = parts.saturating_add(rate.saturating_mul(passed)).saturating_add(unused.saturating_mul(PARTS));
-        filled.min(rate.saturating_mul(PARTS) + PARTS - 1)
+        let (passed, returned) = (u64::try_from(now_ms - at).unwrap_or(0), unused.saturating_mul(PARTS));
+        let parts = parts.saturating_add(rate.saturating_mul(passed)).saturating_add(returned);
+        Filled { rate, parts: parts.min(rate.saturating_mul(PARTS) + PARTS - 1), returned }
     }
 
-    /// What a member that takes so much may have of the bucket of this rate, and what it is due, in parts. All its leases are as long.
-    fn tokens(&self, (rate, had): (u64, u64), own: Wanting<'_>, (unused, ends): (u64, i64), now: i64) -> (u64, u64) {
+    /// What a member that takes so much may have of the bucket, and what it is due, in parts. All its leases are as long.
+    fn tokens(&self, &Filled { rate, parts, returned }: &Filled, own: Wanting<'_>, ends: i64, now: i64) -> (u64, u64) {
         let Some(before) = self.members.get(own.name, now) else { return (0, PARTS) };
         let came_in = rate.saturating_mul((ends - before.ends).clamp(0, 1_000).unsigned_abs());
         let taking = self.members.others(own.name).map(|(name, other)| Wanting { want: other.more.takes, name });
-        let due = before.more.due + unused.saturating_mul(PARTS) + fair_share(came_in, own, taking, now);
+        let due = before.more.due + returned + fair_share(came_in, own, taking, now);
         let for_others = if self.members.count() > 1 { rate * PARTS * 3 / 4 + PARTS } else { 0 };
-        (had.saturating_sub(for_others).max(due.saturating_sub(1)).min(had) / PARTS, due)
+        let tokens = parts.saturating_sub(for_others).max(due.saturating_sub(1)).min(parts) / PARTS;
+        let is_short = |of: &Member<Approving>| of.wanted > 0 && of.held == 0 && of.more.due >= 2 * PARTS;
+        let is_another_short = self.members.others(own.name).any(|(_, other)| is_short(other));
+        let left = u64::from(is_another_short && before.more.due < 2 * PARTS);
+        (tokens.min((parts / PARTS).saturating_sub(left)), due)
     }
 }
 

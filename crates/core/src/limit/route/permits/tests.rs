@@ -197,6 +197,25 @@ fn one_that_begins_has_its_part_of_a_rate_and_that_of_one_that_ends_is_for_the_o
 }
 
 #[test]
+fn one_that_was_idle_is_not_starved_of_a_low_rate_by_one_whose_turn_comes_just_before() {
+    for rate in [1, 2, 3] {
+        let (mut book, mut held, mut used) = (of_service(None), [1, 1], [0; 2]);
+        for round in 0..400_i64 {
+            for (place, name) in ["first", "idle"].into_iter().enumerate() {
+                let unused = if place == 1 && round < 10 { held[place] } else { 0 };
+                let uses = held[place] - unused;
+                let turn = PermitTurn { want: if uses > 0 { MOST } else { 1 }, unused, rate: Some(rate), ..one() };
+                let number = TurnNumber { run: 1, number: round.unsigned_abs() };
+                let now = Time::default().plus(ROUND_MS * round + 10 * place as i64);
+                held[place] = book.turn(name, number, &turn, now).unwrap().permits;
+                used[place] += uses;
+            }
+        }
+        assert!(used[1] * 3 > used[0], "{used:?} at {rate}");
+    }
+}
+
+#[test]
 fn a_turn_that_is_repeated_costs_its_member_nothing_of_its_part_of_a_rate() {
     let mut book = of_service(None);
     let mut turn = |name, number, millis| {
