@@ -184,16 +184,11 @@ pub fn run_step(args: &StepArgs) -> Result<()> {
 fn planned(row: &[Step], changes: &Changes) -> Vec<Planned> {
     let unchanged = |of: &str| changes.none_in(of).filter(|_| !of.is_empty());
     let mut planned = Vec::new();
-    for step in row {
-        match unchanged(step.of) {
-            Some(commit) => {
-                tables::leave_out(step.name, format!("not run: what it checks is as in {commit}, which passed"));
-            }
-            None => planned.push(Planned {
-                name: step.name,
-                seconds: step.seconds,
-                in_part: unchanged(step.part_of).is_some(),
-            }),
+    for &Step { name, seconds, of, part_of, .. } in row {
+        let in_part = unchanged(part_of).is_some();
+        match unchanged(of) {
+            Some(commit) => tables::leave_out(name, format!("not run: what it checks is as in {commit}, which passed")),
+            None => planned.push(Planned { name, seconds, in_part }),
         }
     }
     planned

