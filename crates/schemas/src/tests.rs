@@ -49,9 +49,12 @@ impl Table {
         std::mem::take(&mut self.0.write().unwrap().asked)
     }
 
-    fn schemas(&self, format: Format, kept: usize) -> IntentSchemas {
-        let registry = Registry::new(self.clone());
-        IntentSchemas::new(format, &FieldMap::default(), [], Some((registry, kept))).unwrap()
+    /// One without schemas, and the schemas in Avro of it, of which so many are kept.
+    fn with_schemas(kept: usize) -> (Self, Arc<IntentSchemas>) {
+        let table = Self::default();
+        let registry = Some((Registry::new(table.clone()), kept));
+        let schemas = IntentSchemas::new(Format::Avro, &FieldMap::default(), [], registry).unwrap();
+        (table, Arc::new(schemas))
     }
 }
 
@@ -87,11 +90,10 @@ fn found(schemas: &Arc<IntentSchemas>, value: &[u8]) -> Result<String, String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_schema_is_asked_for_once_and_one_that_is_absent_again_after_a_while() {
-    let table = Table::default();
+    let (table, schemas) = Table::with_schemas(10);
     table.schema(7, AVRO);
     table.set("/schemas/ids/9", 200, json!({"schema": "message M {}", "schemaType": "PROTOBUF"}));
     table.schema(10, "{");
-    let schemas = Arc::new(table.schemas(Format::Avro, 10));
     assert_eq!(read(&schemas, &framed(7, &CONTENT)).await.unwrap(), "i 42");
     assert_eq!(read(&schemas, &framed(7, &CONTENT)).await.unwrap(), "i 42");
     assert_eq!(table.asked(), ["/schemas/ids/7"]);
@@ -110,8 +112,7 @@ async fn a_schema_is_asked_for_once_and_one_that_is_absent_again_after_a_while()
 
 #[tokio::test]
 async fn what_is_no_answer_of_a_registry_is_an_outage_and_no_dead_letter() {
-    let table = Table::default();
-    let schemas = Arc::new(table.schemas(Format::Avro, 10));
+    let (table, schemas) = Table::with_schemas(10);
     let absent = json!({"error_code": 404, "message": "HTTP 404 Not Found"});
     let (none, empty) = (json!(null), json!({}));
     let answers = [(0, &none), (200, &none), (404, &none), (404, &json!("x")), (404, &absent)];
@@ -129,16 +130,14 @@ async fn what_is_no_answer_of_a_registry_is_an_outage_and_no_dead_letter() {
 
 #[tokio::test]
 async fn a_schema_that_a_registry_refuses_alone_is_a_dead_letter_and_stops_nothing() {
-    let table = Table::default();
-    let schemas = Arc::new(table.schemas(Format::Avro, 10));
+    let (table, schemas) = Table::with_schemas(10);
     for (id, status) in [(1, 400), (2, 403), (3, 404), (4, 422)] {
         table.set(&format!("/schemas/ids/{id}"), status, json!({"error_code": status}));
         let letter = read(&schemas, &framed(id, &CONTENT)).await.unwrap_err();
         assert_eq!(letter, format!("unknown_schema: schema {id} is refused by the registry ({status})"));
     }
-    for (id, body, problem) in
-        [(5, json!({"schema": 7}), "is not answered as a schema is"), (6, json!(null), "is larger than is read")]
-    {
+    let cases = [(json!({"schema": 7}), "is not answered as a schema is"), (json!(null), "is larger than is read")];
+    for (id, (body, problem)) in (5..).zip(cases) {
         table.set(&format!("/schemas/ids/{id}"), 200, body);
         let letter = read(&schemas, &framed(id, &CONTENT)).await.unwrap_err();
         assert!(letter.starts_with(&format!("unknown_schema: schema {id} {problem}")), "{letter}");
@@ -156,9 +155,8 @@ async fn a_schema_that_a_registry_refuses_alone_is_a_dead_letter_and_stops_nothi
 
 #[tokio::test]
 async fn the_cache_is_bounded_and_what_is_held_stays() {
-    let table = Table::default();
+    let (table, schemas) = Table::with_schemas(3);
     (0..20).for_each(|id| table.schema(id, AVRO));
-    let schemas = Arc::new(table.schemas(Format::Avro, 3));
     let ids: BTreeSet<SchemaId> = (0..10).collect();
     let held = schemas.prepare(&ids).await.unwrap();
     // Another lane's schemas push the first ones out.
@@ -179,21 +177,16 @@ async fn the_cache_is_bounded_and_what_is_held_stays() {
 
 #[tokio::test]
 async fn references_are_followed_to_their_own() {
-    let table = Table::default();
+    let (table, schemas) = Table::with_schemas(10);
     let reference = |name: &str| json!([{"name": name, "subject": format!("s/{name}"), "version": 2}]);
-    let schema = |kind: &str, inner: &str| {
-        format!(
-            r#"{{"type":"record","name":"{kind}","fields":[{{"name":"id","type":"string"}},{{"name":"user_id","type":{inner}}}]}}"#
-        )
-    };
-    table.set("/schemas/ids/7", 200, json!({"schema": schema("I", "\"U\""), "references": reference("U")}));
+    let schema = |of_user: &str| AVRO.replace("long", of_user);
+    table.set("/schemas/ids/7", 200, json!({"schema": schema("U"), "references": reference("U")}));
     let user = r#"{"type":"enum","name":"U","symbols":["ann","bob"]}"#;
     table.set("/subjects/s%2FU/versions/2", 200, json!({"schema": user, "references": reference("V")}));
     let fixed = r#"{"type":"fixed","name":"V","size":2}"#;
     table.set("/subjects/s%2FV/versions/2", 200, json!({"schema": fixed, "references": reference("U")}));
-    let schemas = Arc::new(table.schemas(Format::Avro, 10));
     assert_eq!(read(&schemas, &framed(7, &[2, b'i', 2])).await.unwrap(), "i bob");
-    table.set("/schemas/ids/8", 200, json!({"schema": schema("I", "\"W\""), "references": reference("W")}));
+    table.set("/schemas/ids/8", 200, json!({"schema": schema("W"), "references": reference("W")}));
     let letter = read(&schemas, &framed(8, &[2, b'i', 2])).await.unwrap_err();
     assert!(letter.contains("refers to version 2 of \"s/W\""), "{letter}");
     let large = format!("\"{}\"", " ".repeat(3 << 20));

@@ -18,14 +18,6 @@ fn plan(text: &str, references: &[&str]) -> Result<AvroPlan, String> {
     AvroPlan::new(&Place::root(&mapped()), &definition)
 }
 
-fn some(value: Value) -> Value {
-    Value::Union(1, Box::new(value))
-}
-
-fn none() -> Value {
-    Value::Union(0, Box::new(Value::Null))
-}
-
 fn word(word: &str) -> Option<SchemaValue<'_>> {
     Some(SchemaValue::Text(word.into()))
 }
@@ -36,6 +28,8 @@ fn record(members: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
 
 /// A value as Avro's own library writes it.
 fn written() -> Vec<u8> {
+    let some = |value| Value::Union(1, Box::new(value));
+    let none = || Value::Union(0, Box::new(Value::Null));
     let doubles = Value::Map([("d".to_owned(), Value::Array(vec![Value::Double(1.5), Value::Double(-2.0)]))].into());
     let next = record([("user", Value::Long(7)), ("zone", none()), ("next", none())]);
     let zone = some(Value::String("Asia/Singapore".into()));
