@@ -115,9 +115,8 @@ mod tests {
 
     #[test]
     fn a_service_is_degraded_once_its_lease_has_ended_and_redis_does_not_answer() {
-        for (members, silence, expected) in
-            [(Some(2), None, false), (Some(2), silence(), false), (None, None, false), (None, silence(), true)]
-        {
+        let cases = [(Some(2), None, false), (Some(2), silence(), false), (None, None, false), (None, silence(), true)];
+        for (members, silence, expected) in cases {
             let found = degraded(&view(members, silence));
             let found = found.map(|found| (found.what, found.message.contains("email (no answer)")));
             assert_eq!(found, expected.then_some((Degraded::Service, true)), "{members:?}");

@@ -181,6 +181,7 @@ mod tests {
     fn what_is_wrong_with_several_of_the_user_s_is_said_without_their_values() {
         let together =
             "kafka.properties.session.timeout.ms and kafka.properties.max.poll.interval.ms do not go together: ";
+        let no_endpoint = "librdkafka refuses [kafka.properties]: `sasl.oauthbearer.token.endpoint.url` is mandatory";
         let apart = [("session.timeout.ms", "600000"), ("max.poll.interval.ms", "400000")];
         let signed = [("security.protocol", "SASL_PLAINTEXT"), ("sasl.mechanism", "PLAIN")];
         let certified = [("security.protocol", "SSL"), ("ssl.ca.location", "/not/there")];
@@ -188,10 +189,7 @@ mod tests {
             (&apart, together),
             (&signed, "librdkafka refuses [kafka.properties]: sasl.username and sasl.password must be set"),
             (&certified, "librdkafka refuses [kafka.properties]: ssl.ca.location failed"),
-            (
-                &OPEN_ID[..5],
-                "librdkafka refuses [kafka.properties]: `sasl.oauthbearer.token.endpoint.url` is mandatory",
-            ),
+            (&OPEN_ID[..5], no_endpoint),
         ];
         for (properties, words) in cases {
             let found = find(&with(Delivery::ExactlyOnce, properties));
@@ -245,6 +243,10 @@ mod tests {
     fn no_thread_of_a_client_is_left_behind() {
         use std::time::{Duration, Instant};
 
+        let threads = || -> Vec<String> {
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok()).collect()
+        };
         let cases: [&[(&str, &str)]; 3] = [&[], &OPEN_ID, &[("socket.timeout.ms", "60000")]];
         for properties in cases {
             let _ = find(&with(Delivery::ExactlyOnce, properties));
@@ -255,11 +257,5 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-    }
-
-    #[cfg(target_os = "linux")]
-    fn threads() -> Vec<String> {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok()).collect()
     }
 }

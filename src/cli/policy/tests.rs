@@ -77,8 +77,6 @@ fn a_policy_is_said_in_json() {
     let budget = |name: &str| budgets.iter().find(|budget| budget["name"] == name).unwrap();
     assert_eq!((&budget("spring")["window"], &budget("spring")["limit"]), (&json!("1h"), &json!(1_000_000)));
     assert_eq!((&budget("provider")["per"], &budget("money")["total"]), (&json!("day"), &json!(true)));
-    assert_eq!(
-        budget("everything")["in_words"],
-        "Budget everything: at most 9,000 in any 1m, for all intents; then intents are suppressed."
-    );
+    let in_words = "Budget everything: at most 9,000 in any 1m, for all intents; then intents are suppressed.";
+    assert_eq!(budget("everything")["in_words"], in_words);
 }

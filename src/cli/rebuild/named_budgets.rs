@@ -194,10 +194,8 @@ mod tests {
         assert_eq!(in_arguments(&id("spring", None)), "spring");
         assert_eq!(in_arguments(&id("money", Some("may"))), "money/may");
         assert_eq!(in_arguments(&id("money", Some("it's may"))), r"'money/it'\''s may'");
-        assert_eq!(
-            for_unknown(&"my money".into()),
-            "weir rebuild --budget-used 'my money/CAMPAIGN'=N for each that has used some, then weir rebuild --new-campaigns \
-             'my money'"
-        );
+        let runs = "weir rebuild --budget-used 'my money/CAMPAIGN'=N for each that has used some, then weir rebuild --new-campaigns \
+                    'my money'";
+        assert_eq!(for_unknown(&"my money".into()), runs);
     }
 }

@@ -81,10 +81,8 @@ fn a_time_is_shown_in_the_zone_and_never_before_it_comes() {
         says(&UserView { caps: vec![cap(Some(at(moved_ms)))], ..user() }, &["per day  everything", shown]);
     }
     says(&UserView { caps: vec![cap(None)], ..user() }, &["everything  never"]);
-    says(
-        &UserView { caps: vec![cap(Some(at(0)))], ..user() },
-        &["everything  now", "The caps allow the next send now."],
-    );
+    let free = UserView { caps: vec![cap(Some(at(0)))], ..user() };
+    says(&free, &["everything  now", "The caps allow the next send now."]);
 }
 
 #[test]
@@ -92,10 +90,8 @@ fn what_is_out_of_the_ordinary_is_said() {
     let both = vec!["new".to_owned(), "active".to_owned()];
     says(&UserView { segments: both, ..user() }, &["User 42 is in segment new (set s).", "Also in active"]);
     let default = || "default".to_owned();
-    says(
-        &UserView { held_to: default(), ..user() },
-        &["Held to [default] of policy p, because the policy does not name this segment"],
-    );
+    let unnamed = UserView { held_to: default(), ..user() };
+    says(&unnamed, &["Held to [default] of policy p, because the policy does not name this segment"]);
     let nowhere = UserView { segment: None, segments: Vec::new(), held_to: default(), ..user() };
     says(&nowhere, &["User 42 is in no segment", "Held to [default] of policy p.\n"]);
     says(&UserView { shadow: true, ..user() }, &["shadow mode"]);
@@ -174,16 +170,14 @@ fn a_budget_that_denies_is_named_with_its_limit_and_when_it_frees() {
 #[test]
 fn the_budgets_of_an_intent_are_listed_with_what_is_left_and_one_that_cannot_be_read_is_told() {
     let decision = denied(vec![budget("a", None), budget("b", Some(7)), budget("c", Some(0))], None);
-    decided(
-        &decision,
-        &[
-            "LIMIT   NAME  USED  MOST  LEFT  OVER       CAMPAIGN  ALLOWS IT",
-            "budget  a     ?     50    ?     in any 1h  all       unknown: cannot be read from Redis",
-            "budget  b     43    50    7     in any 1h  all       now",
-            "budget  c     50    50    0     in any 1h  all       never",
-            "WARNING: a budget cannot be read from Redis",
-        ],
-    );
+    let lines = [
+        "LIMIT   NAME  USED  MOST  LEFT  OVER       CAMPAIGN  ALLOWS IT",
+        "budget  a     ?     50    ?     in any 1h  all       unknown: cannot be read from Redis",
+        "budget  b     43    50    7     in any 1h  all       now",
+        "budget  c     50    50    0     in any 1h  all       never",
+        "WARNING: a budget cannot be read from Redis",
+    ];
+    decided(&decision, &lines);
 }
 
 #[test]
@@ -196,22 +190,20 @@ fn limits_that_only_running_instances_know_are_listed_and_are_said_to_be_not_loo
         not_looked_at(&policy, &LimitedIntent { class, segment: None })
     };
     assert!(takes_from("sms").is_empty());
-    let why = "as many users are active as the policy's [pressure] allows, and this one is not";
     let pressed = Decision {
         reason: Some(SuppressReason::Pressure),
         budget: None,
         limits: takes_from("push"),
         ..denied(vec![budget("b", Some(7))], Some(at(MINUTE_MS)))
     };
-    decided(
-        &pressed,
-        &[
-            &format!("Intent i would be suppressed now, reason pressure: {why}."),
-            "pressure  active users  ?     70    ?     in any 30m  all       unknown: not looked at here; ask GET /v1/pressure of a \
-             running instance",
-            "route     app           ?     5     ?     per second  all       unknown: not looked at here; ask GET /v1/routes of a \
-             running instance",
-        ],
-    );
+    let lines = [
+        "Intent i would be suppressed now, reason pressure: as many users are active as the policy's [pressure] allows, and this one \
+         is not.",
+        "pressure  active users  ?     70    ?     in any 30m  all       unknown: not looked at here; ask GET /v1/pressure of a \
+         running instance",
+        "route     app           ?     5     ?     per second  all       unknown: not looked at here; ask GET /v1/routes of a \
+         running instance",
+    ];
+    decided(&pressed, &lines);
     assert!(!page(&user(), Some(&pressed), false).contains("leases"), "no budget is in it");
 }
