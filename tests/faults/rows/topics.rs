@@ -46,8 +46,7 @@ pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.stop(next)?;
     }
     let _last = trial.start("only", &[]);
-    trial.note("exit 1 with the right to grant");
-    trial.finish(order.times)
+    trial.finish_noting(order.times, "exit 1 with the right to grant")
 }
 
 /// The size limit of the approved topic is lowered, then that of the dead-letter topic below any dead letter.
@@ -71,8 +70,7 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         trial.stop(next)?;
     }
     let _last = trial.start("only", &[]);
-    trial.note("a dead letter `too_large`; if that does not fit either, exit 1 with the setting");
-    trial.finish(order.times)
+    trial.finish_noting(order.times, "a dead letter `too_large`; if that does not fit either, exit 1 with the setting")
 }
 
 /// Publishers that abort, tombstones, and a topic that is compacted: offsets with gaps.
@@ -109,8 +107,7 @@ pub fn strange_upstream(ground: &mut Ground, order: &Order) -> Result<Findings> 
     }
     let visible = trial.kafka.read_committed(&topic)?.len();
     let written: i64 = trial.kafka.end_offsets(&topic)?.iter().sum();
-    trial.note(format!("{written} offsets, {visible} visible records"));
-    trial.finish(order.times)
+    trial.finish_noting(order.times, format!("{written} offsets, {visible} visible records"))
 }
 
 /// Transactions of 40 records with two tombstones, every other one aborted; returns how many records were committed.
