@@ -341,6 +341,12 @@ impl Trial {
         self.back(&mark)
     }
 
+    /// The same; this worker must not have ended.
+    pub fn comes_back_with(&mut self, worker: usize) -> Result<()> {
+        self.comes_back()?;
+        self.live(worker, Duration::ZERO)
+    }
+
     /// The fault is over now: waits until this worker is ready, and some more intents are committed.
     pub fn works_again(&mut self, worker: usize) -> Result<()> {
         let mark = self.over()?;

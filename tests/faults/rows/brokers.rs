@@ -62,8 +62,7 @@ pub fn below_min_insync(ground: &mut Ground, order: &Order) -> Result<Findings> 
         let kafka = ground.brokers()?;
         kafka.start_again(one)?;
         kafka.restart(other)?;
-        trial.comes_back()?;
-        trial.live(worker, Duration::ZERO)?;
+        trial.comes_back_with(worker)?;
     }
     trial.finish(order.times)
 }
@@ -76,8 +75,7 @@ pub fn rolling_restart(ground: &mut Ground, order: &Order) -> Result<Findings> {
             let kafka = ground.brokers()?;
             kafka.stop(broker)?;
             kafka.restart(broker)?;
-            trial.comes_back()?;
-            trial.live(worker, Duration::ZERO)?;
+            trial.comes_back_with(worker)?;
         }
     }
     trial.finish(order.times)
@@ -138,8 +136,7 @@ fn sprung(ground: &mut Ground, order: &Order, trap: Trap, length: Duration) -> R
         trial.until("the request is met", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
         trial.live(worker, length)?;
         ground.kafka()?.tap(0).disarm();
-        trial.comes_back()?;
-        trial.live(worker, Duration::ZERO)?;
+        trial.comes_back_with(worker)?;
     }
     let failed = metric(trial.worker(worker), "weir_commit_failures_total", "").unwrap_or(0.0);
     trial.finish_noting(order.times, format!("the lane went back in {failed} of {}", order.times))

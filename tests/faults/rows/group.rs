@@ -98,8 +98,7 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.live_some_time(steady, 0, 2_000)?;
         trial.worker(steady).kill();
         steady = more[2];
-        trial.comes_back()?;
-        trial.live(steady, Duration::ZERO)?;
+        trial.comes_back_with(steady)?;
     }
     trial.finish_noting(order.times, format!("4 partitions became {}", PARTITIONS + 2))
 }

@@ -136,8 +136,7 @@ pub fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findi
     }
     trial.load(0)?;
     let worker = trial.start("only", &[("WEIR__WORKER__BATCH", "10000")]);
-    trial.comes_back()?;
-    trial.live(worker, Duration::ZERO)?;
+    trial.comes_back_with(worker)?;
     trial.unload()?;
     in_order(&trial)?;
     let (mean, longest) = (mean_call(&server)?, longest_call(&server)?);

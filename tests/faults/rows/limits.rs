@@ -32,8 +32,7 @@ pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.live(worker, Duration::from_secs(5))?;
         kafka.disk(0)?.free()?;
         kafka.restart(0)?;
-        trial.comes_back()?;
-        trial.live(worker, Duration::ZERO)?;
+        trial.comes_back_with(worker)?;
     }
     trial.finish_noting(order.times, "the broker halts, the worker waits and continues by itself")
 }

@@ -11,8 +11,7 @@ const CLEANER_DEADLINE: Duration = Duration::from_secs(60);
 /// After the worker ended with the error and the cause was removed, its successor continues.
 fn resumed(trial: &mut Trial) -> Result<usize> {
     let next = trial.start("only", &[]);
-    trial.comes_back()?;
-    trial.live(next, Duration::ZERO)?;
+    trial.comes_back_with(next)?;
     Ok(next)
 }
 
@@ -59,8 +58,7 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         trial.decided(300)?;
         trial.kafka.configure_topic(&approved, &[("max.message.bytes", "60000")])?;
         trial.publish_large("none", &format!("{time} approved"), 100_000)?;
-        trial.comes_back()?;
-        trial.live(worker, Duration::ZERO)?;
+        trial.comes_back_with(worker)?;
         trial.kafka.configure_topic(&dead, &[("max.message.bytes", "300")])?;
         trial.publish_large("none", &format!("{time} dead"), 100_000)?;
         trial.ends(worker, 1, &["max.message.bytes", &dead])?;
@@ -201,8 +199,7 @@ pub fn offset_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     let reset = ("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "earliest");
     let worker = trial.start("only", &[reset]);
-    trial.comes_back()?;
-    trial.live(worker, Duration::ZERO)?;
+    trial.comes_back_with(worker)?;
     trial.note(
         "exit 1 with instructions until `auto.offset.reset` is set; the 100 deleted intents are not counted under N",
     );
