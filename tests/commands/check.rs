@@ -70,6 +70,14 @@ pub fn check(scene: &Scene, config: &str) -> Found {
     check_with(scene, config, &[])
 }
 
+/// What is found where nothing is wrong.
+#[track_caller]
+pub fn fine(scene: &Scene, config: &str, args: &[&str]) -> Found {
+    let found = check_with(scene, config, args);
+    found.is_fine();
+    found
+}
+
 /// What is found once it is so: the broker that is asked learns of a change after the controller has made it.
 #[track_caller]
 pub fn found_where(scene: &Scene, config: &str, is_so: impl Fn(&Found) -> bool) -> Found {
@@ -106,8 +114,7 @@ fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
     let before = state(&scene, &redis);
     assert!(["listpack", "ziplist"].iter().any(|name| before.contains(&format!("\"hash-max-{name}-value\", \"64\""))));
     for _ in 0..2 {
-        let found = check(&scene, &config);
-        found.is_fine();
+        let found = fine(&scene, &config, &[]);
         let ok = found.of("ok").join("\n");
         contains_all(&ok, &["redis: there is no keyspace", "the first start of weir run creates it"]);
         assert!(found.of("warning").join("").contains("weir run sets it"), "{:?}", found.of("warning"));
@@ -190,8 +197,7 @@ fn a_keyspace_that_is_lost_is_not_made_anew_where_the_intents_are_another_topic_
 fn each_thing_that_is_wrong_is_found_and_the_exit_code_says_of_which_kind_it_is() {
     let (scene, redis) = scene("check-each");
     let good = scene.config("i");
-    let found = check_with(&scene, &good, &["--create"]);
-    found.is_fine();
+    let found = fine(&scene, &good, &["--create"]);
     check(&scene, &good).is_fine();
     let out = String::from_utf8(run(&scene, &good, &[]).stdout).unwrap();
     assert!(out.lines().all(|line| line.starts_with("ok ") || line.starts_with("warning")), "{out}");
@@ -278,9 +284,7 @@ fn what_would_delete_records_that_a_rebuild_needs_is_found_with_the_command_that
     wrong.sort_by_key(|(setting, _)| setting.to_string());
     assert_eq!(wrong, [(json!("cleanup.policy"), json!("delete")), (json!("retention.bytes"), json!("-1"))]);
     // A history that is shorter needs less.
-    for topic in [&approved, &refunds] {
-        scene.kafka.configure_topic(topic, &default).unwrap();
-    }
+    [&approved, &refunds].into_iter().for_each(|topic| scene.kafka.configure_topic(topic, &default).unwrap());
     check(&scene, &config.replace("[redis]", "[redis]\nhistory = \"7d\"")).is_fine();
 }
 
@@ -331,8 +335,7 @@ fn first_run(kafka: &KafkaClient, redis: &RedisServer) {
     scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
     let own = ["deferred", "waiting"].map(|setting| format!("{setting} = {:?}\n", scene.topic(setting))).concat();
     let config = scene.config("i").replace("[kafka]\n", &format!("[kafka]\n{own}"));
-    let found = check_with(&scene, &config, &["--create"]);
-    found.is_fine();
+    let found = fine(&scene, &config, &["--create"]);
     // Nothing is refused here, and what was just created is known.
     let warned = found.of("warning").join("\n");
     assert!(!warned.contains("grant") && !warned.contains("not known"), "{warned}");
@@ -378,8 +381,7 @@ fn offline_reads_files_alone() {
     let config =
         scene.config("i").replace(scene.kafka.bootstrap(), "127.0.0.1:1").replace(&redis.url(), "redis://127.0.0.1:1");
     drop(redis);
-    let found = check_with(&scene, &config, &["--offline"]);
-    found.is_fine();
+    let found = fine(&scene, &config, &["--offline"]);
     assert_eq!(found.of("skipped").len(), 2, "{:?}", found.findings);
     assert!(found.of("ok").len() >= 4, "{:?}", found.findings);
     let s3 = config.replace(&scene.policy, "s3://nowhere/policy.toml");
@@ -488,8 +490,7 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
         assert_eq!(scene.kafka.wait_topic(&scene.topic(topic)).unwrap(), partitions);
         assert_eq!(retention(&scene, topic), "424800000", "{topic} is kept for 94 h and a day");
     }
-    let found = check(&scene, &good);
-    found.is_fine();
+    let found = fine(&scene, &good, &[]);
     assert!(found.of("ok").join("\n").contains("-later-*: 2 partition(s) a bucket"), "{:?}", found.of("ok"));
     let hours = scene.topic("later-hours");
     // 72 h is the longest deferral where the policy does not say.

@@ -1,7 +1,7 @@
 //! `weir check` asks the Schema Registry what a lane would ask it.
 
 use crate::{
-    check::{check, check_with, scene},
+    check::{check, check_with, fine, scene},
     support::contains_all,
 };
 use testkit::{
@@ -27,8 +27,7 @@ fn the_registry_is_asked_and_each_thing_that_keeps_weir_out_is_found() {
     };
     let good = with("avro");
     let answers = |config: &str| {
-        let found = check(&scene, config);
-        found.is_fine();
+        let found = fine(&scene, config, &[]);
         found.of("ok").iter().any(|line| line.starts_with("schema registry: it answers"))
     };
     assert!(answers(&good) && answers(&with("protobuf")));
@@ -56,8 +55,7 @@ fn the_registry_is_asked_and_each_thing_that_keeps_weir_out_is_found() {
     contains_all(&offline.of("skipped").concat(), &["schema registry: not connected to"]);
     for (format, finding, words) in [("json_schema", "skipped", "not asked"), ("json", "warning", "Set intent.format")]
     {
-        let found = check(&scene, &with(format));
-        found.is_fine();
+        let found = fine(&scene, &with(format), &[]);
         let line = found.of(finding).into_iter().find(|line| line.starts_with("schema registry:")).unwrap();
         assert!(line.contains(words), "{line}");
     }

@@ -6,7 +6,7 @@ use testkit::{
 };
 
 use crate::{
-    check::{Found, check, check_with, found_where, scene},
+    check::{Found, check, check_with, fine, found_where, scene},
     support::{DEADLINE, POLICY, Scene},
 };
 
@@ -58,8 +58,7 @@ fn every_topic_that_an_intent_may_be_written_to_is_large_enough_or_warned_of() {
     for (topic, partitions) in topics.iter().zip([1, 96, 120, 96, 120, 1]) {
         scene.kafka.create_topic_with(topic, partitions, &[kept, size]).unwrap();
     }
-    let found = check(&scene, &config);
-    found.is_fine();
+    let found = fine(&scene, &config, &[]);
     topics.sort_unstable();
     assert_eq!(too_small(&found), topics);
     for topic in &topics {
@@ -74,8 +73,7 @@ fn lanes_of_waiting_intents_open_a_transaction_and_their_topics_keep_them_for_a_
     scene.write_policy(&policy(&[("email", ""), ("push", ""), ("sms", "when_full = \"suppress\"")]));
     scene.wait_for_routes(&["email", "push"]);
     let config = config(&scene, &format!("waiting = {:?}\n", scene.topic("waiting")));
-    let found = check(&scene, &config);
-    found.is_fine();
+    let found = fine(&scene, &config, &[]);
     let ok = found.of("ok").join("\n");
     for group in ["", "-waiting-email", "-waiting-push"] {
         let id = format!("(as {}{group}/i/check, and was aborted)", scene.name);
@@ -104,8 +102,7 @@ fn a_group_that_has_committed_nothing_is_warned_of_until_it_does() {
     let silent = |found: &Found| {
         found.of("warning").into_iter().filter(|text| text.contains("has committed nothing")).collect::<Vec<String>>()
     };
-    let found = check(&scene, &config);
-    found.is_fine();
+    let found = fine(&scene, &config, &[]);
     let warned = silent(&found);
     let says = format!("route email: the group {group} has committed nothing of {approved}.");
     assert!(warned.len() == 1 && warned[0].contains(&says), "{warned:?}");
@@ -128,8 +125,7 @@ fn the_topics_of_an_earlier_wheel_are_looked_at_like_those_of_the_wheel() {
     let missing = ["-now-hours", "-now-minutes", "-before-hours", "-before-minutes", "weir check --create"];
     check(&scene, &config).is_one("error", &missing);
     check_with(&scene, &config, &["--create"]).is_fine();
-    let found = check(&scene, &config);
-    found.is_fine();
+    let found = fine(&scene, &config, &[]);
     let ok = found.of("ok").join("\n");
     for prefix in [&now, &before] {
         assert!(ok.contains(&format!("{prefix}-*: 1 partition(s) a bucket")), "{ok}");

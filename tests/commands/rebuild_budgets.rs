@@ -292,9 +292,7 @@ fn a_budget_that_the_topic_does_not_reach_back_for_stays_closed_until_a_person_s
     let (mut lossy, names, lost) = Lossy::new("rebuild-short", &["total", "given"], |names| {
         [total(&names[0], 1_000), total(&names[1], 1_000)].concat()
     });
-    for name in &names {
-        lossy.publish(&format!("{name} before"), name, 400);
-    }
+    names.iter().for_each(|name| lossy.publish(&format!("{name} before"), name, 400));
     lossy.drain();
     // Some of them are gone; the rest is what a rebuild can count.
     let topic = lossy.scene.topic("approved");

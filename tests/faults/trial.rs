@@ -219,6 +219,13 @@ impl Trial {
         Ok(number)
     }
 
+    /// With load and a worker that is ready; gives its number, too.
+    pub fn at_work(mut self, instance: &str, env: &[(&str, &str)]) -> Result<(Self, usize)> {
+        self.load(0)?;
+        let worker = self.start_ready(instance, env)?;
+        Ok((self, worker))
+    }
+
     /// Has a worker end, as it should.
     pub fn stop(&mut self, number: usize) -> Result<()> {
         self.worker(number).terminate();
@@ -277,8 +284,10 @@ impl Trial {
         }
     }
 
-    pub fn some_time(&mut self, from_ms: u64, to_ms: u64) -> Duration {
-        Duration::from_millis(from_ms + self.numbers.u64(..to_ms - from_ms))
+    /// The same for some time between these.
+    pub fn live_some_time(&mut self, number: usize, from_ms: u64, to_ms: u64) -> Result<()> {
+        let length = Duration::from_millis(from_ms + self.numbers.u64(..to_ms - from_ms));
+        self.live(number, length)
     }
 
     /// Waits until a worker has ended by itself with this code and these words on stderr. Returns its error.
@@ -332,6 +341,12 @@ impl Trial {
         self.back(&mark)
     }
 
+    /// The same; this worker must not have ended.
+    pub fn comes_back_with(&mut self, worker: usize) -> Result<()> {
+        self.comes_back()?;
+        self.live(worker, Duration::ZERO)
+    }
+
     /// The fault is over now: waits until this worker is ready, and some more intents are committed.
     pub fn works_again(&mut self, worker: usize) -> Result<()> {
         let mark = self.over()?;
@@ -352,6 +367,12 @@ impl Trial {
     /// Ends the load, waits until everything is decided, and judges it.
     pub fn finish(self, times: usize) -> Result<Findings> {
         self.finish_with(times, Vec::new())
+    }
+
+    /// The same with a last note.
+    pub fn finish_noting(mut self, times: usize, note: impl Into<String>) -> Result<Findings> {
+        self.note(note);
+        self.finish(times)
     }
 
     /// The same if some of the decided intents are no longer in their topic.

@@ -73,9 +73,7 @@ fn without_a_token_users_data_is_shown_on_loopback_alone() {
     let here = scene.worker("here");
     scene.set("WEIR__HTTP__LISTEN", "0.0.0.0:0");
     let everywhere = scene.worker("everywhere");
-    for worker in [&here, &everywhere] {
-        wait_ready(worker);
-    }
+    [&here, &everywhere].into_iter().for_each(wait_ready);
     let (here, open) = (Client::of(&here), Client::of(&everywhere));
     let intent = json!({"id": "i", "user_id": 7});
     for path in GUARDED {

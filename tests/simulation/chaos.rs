@@ -286,9 +286,7 @@ async fn reshard(world: Rc<World>, slot: u16) {
 /// Everything is available again. A reshard, rebuild or restart in progress finishes by itself.
 fn put_right(world: &Rc<World>) {
     world.env.calm_down();
-    for process in world.processes.borrow().iter() {
-        process.thaw();
-    }
+    world.processes.borrow().iter().for_each(|process| process.thaw());
     (0..world.clocks.len()).for_each(|instance| world.set_clock(instance, 0));
     world.broker.borrow_mut().down_until = Duration::ZERO;
     world.refunds.borrow_mut().down_until = Duration::ZERO;

@@ -102,9 +102,7 @@ impl Process {
     }
 
     fn silence(&self, since: Option<Duration>) {
-        for broker in &self.brokers {
-            broker.borrow_mut().silence(self.number, since);
-        }
+        self.brokers.iter().for_each(|broker| broker.borrow_mut().silence(self.number, since));
     }
 
     /// Dies at the n-th await from now.

@@ -26,9 +26,7 @@ pub async fn weir(folder: &Path, args: &[&str]) -> anyhow::Result<String> {
 }
 
 pub fn write(folder: &Path, files: &[(&str, &[u8])]) {
-    for (name, content) in files {
-        std::fs::write(folder.join(name), content).unwrap();
-    }
+    files.iter().for_each(|(name, content)| std::fs::write(folder.join(name), content).unwrap());
 }
 
 #[tokio::test]

@@ -55,9 +55,7 @@ pub fn set(version: &str, segments: &[(&str, &[u64])]) -> Vec<(String, Vec<u8>)>
 }
 
 pub fn put(folder: &Path, objects: &[(String, Vec<u8>)]) {
-    for (key, bytes) in objects {
-        std::fs::write(folder.join(key), bytes).unwrap();
-    }
+    objects.iter().for_each(|(key, bytes)| std::fs::write(folder.join(key), bytes).unwrap());
 }
 
 /// The set of a folder's manifest.

@@ -9,9 +9,7 @@ const SMALL: [(&str, &str); 1] = [("WEIR__WORKER__BATCH", "200")];
 /// A case on three brokers, with a running worker.
 fn replicated(ground: &mut Ground, order: &Order, name: &str) -> Result<(Trial, usize)> {
     let redis = ground.cluster()?.nodes();
-    let mut trial = Trial::new(order, ground.brokers()?.client(), redis, name);
-    trial.load(0)?;
-    let worker = trial.start_ready("only", &SMALL)?;
+    let (trial, worker) = Trial::new(order, ground.brokers()?.client(), redis, name).at_work("only", &SMALL)?;
     trial.decided(200)?;
     Ok((trial, worker))
 }
@@ -64,8 +62,7 @@ pub fn below_min_insync(ground: &mut Ground, order: &Order) -> Result<Findings> 
         let kafka = ground.brokers()?;
         kafka.start_again(one)?;
         kafka.restart(other)?;
-        trial.comes_back()?;
-        trial.live(worker, Duration::ZERO)?;
+        trial.comes_back_with(worker)?;
     }
     trial.finish(order.times)
 }
@@ -78,8 +75,7 @@ pub fn rolling_restart(ground: &mut Ground, order: &Order) -> Result<Findings> {
             let kafka = ground.brokers()?;
             kafka.stop(broker)?;
             kafka.restart(broker)?;
-            trial.comes_back()?;
-            trial.live(worker, Duration::ZERO)?;
+            trial.comes_back_with(worker)?;
         }
     }
     trial.finish(order.times)
@@ -111,8 +107,7 @@ pub fn broker_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
 
 /// No broker answers until the consumer counts as lost and another one replaces it, before the brokers are back.
 pub fn consumer_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = under_load(ground, order, "consumer-lost")?;
-    let worker = trial.start_ready("only", &SMALL)?;
+    let (mut trial, worker) = plain(ground, order, "consumer-lost")?.at_work("only", &SMALL)?;
     for time in 1..=order.times {
         trial.decided(300)?;
         freeze(&mut trial, ground, worker, Duration::from_secs(50))?;
@@ -134,21 +129,17 @@ pub fn offsets_hang(ground: &mut Ground, order: &Order) -> Result<Findings> {
 }
 
 fn sprung(ground: &mut Ground, order: &Order, trap: Trap, length: Duration) -> Result<Findings> {
-    let mut trial = tapped(ground, order, "sprung")?;
-    trial.load(0)?;
-    let worker = trial.start_ready("tapped", &SMALL)?;
+    let (mut trial, worker) = tapped(ground, order, "sprung")?.at_work("tapped", &SMALL)?;
     for _ in 0..order.times {
         trial.decided(200)?;
         ground.kafka()?.tap(0).arm(trap);
         trial.until("the request is met", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
         trial.live(worker, length)?;
         ground.kafka()?.tap(0).disarm();
-        trial.comes_back()?;
-        trial.live(worker, Duration::ZERO)?;
+        trial.comes_back_with(worker)?;
     }
     let failed = metric(trial.worker(worker), "weir_commit_failures_total", "").unwrap_or(0.0);
-    trial.note(format!("the lane went back in {failed} of {}", order.times));
-    trial.finish(order.times)
+    trial.finish_noting(order.times, format!("the lane went back in {failed} of {}", order.times))
 }
 
 /// A quota limits the worker to half a megabyte per second; its backlog has large intents.
@@ -174,6 +165,5 @@ pub fn throttled(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     let _last = trial.start("only", &[]);
     ensure!(halved > 0, "the quota held nothing up");
-    trial.note(format!("batches were halved {halved} times"));
-    trial.finish(order.times)
+    trial.finish_noting(order.times, format!("batches were halved {halved} times"))
 }

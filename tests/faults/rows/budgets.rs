@@ -240,8 +240,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
             continue;
         }
         let place = time % workers.len();
-        let length = trial.some_time(200, 3_000);
-        trial.live(workers[place], length)?;
+        trial.live_some_time(workers[place], 200, 3_000)?;
         kill(&mut trial, &mut workers, place);
     }
     trial.comes_back()?;

@@ -32,7 +32,8 @@ fn by_the_true_time(trial: &mut Trial, began_ms: i64) -> Result<()> {
 
 /// Two workers with clocks 4 minutes apart are killed one after the other, so that users change hands.
 pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = under_load(ground, order, "clocks-apart")?;
+    let mut trial = plain(ground, order, "clocks-apart")?;
+    trial.load(0)?;
     let clocks = [("right", ProcessClock::ahead(0)?), ("ahead", ProcessClock::ahead(4 * MINUTE_S)?)];
     let mut workers = clocks.each_ref().map(|(instance, clock)| trial.start_by(instance, clock));
     trial.all_ready(workers)?;
@@ -52,7 +53,8 @@ pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let clock = ProcessClock::ahead(0)?;
     let began_ms = now_ms();
-    let mut trial = under_load(ground, order, "clock-jumps")?;
+    let mut trial = plain(ground, order, "clock-jumps")?;
+    trial.load(0)?;
     let mut worker = trial.start_by("only", &clock);
     trial.ready(worker)?;
     for time in 0..order.times {
@@ -101,8 +103,7 @@ pub fn days_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.back(&mark)?;
     }
     by_the_true_time(&mut trial, began_ms)?;
-    trial.note("histories in Redis were unchanged, byte for byte");
-    trial.finish(order.times)
+    trial.finish_noting(order.times, "histories in Redis were unchanged, byte for byte")
 }
 
 /// All keys of a keyspace, as the nodes store them, but for the table of commits: it is written a moment after a commit.

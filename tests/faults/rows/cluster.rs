@@ -69,8 +69,7 @@ fn pair(cluster: &RedisCluster) -> Result<(usize, usize)> {
 }
 
 fn loaded(ground: &mut Ground, order: &Order, name: &str) -> Result<(Trial, usize)> {
-    let mut trial = under_load(ground, order, name)?;
-    let worker = trial.start_ready("only", &[])?;
+    let (trial, worker) = plain(ground, order, name)?.at_work("only", &[])?;
     trial.decided(500)?;
     Ok((trial, worker))
 }
@@ -169,8 +168,7 @@ pub fn names_promoted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.live(worker, Duration::ZERO)?;
     trial.unload()?;
     let numbered = one_number_each(&trial)?;
-    trial.note(format!("{numbered} campaigns in approved records, each with a number of its own"));
-    trial.finish(order.times)
+    trial.finish_noting(order.times, format!("{numbered} campaigns in approved records, each with a number of its own"))
 }
 
 /// One failover of the tables' node, with new campaigns on both sides of it.

@@ -29,8 +29,7 @@ pub fn killed_at_random(ground: &mut Ground, order: &Order) -> Result<Findings> 
     trial.ready(workers[0])?;
     for time in 0..order.times {
         let place = time % 2;
-        let length = trial.some_time(200, 5_000);
-        trial.live(workers[place], length)?;
+        trial.live_some_time(workers[place], 200, 5_000)?;
         trial.worker(workers[place]).kill();
         workers[place] = trial.start(["one", "two"][place], &SHORT_SESSION);
     }
@@ -62,7 +61,8 @@ pub fn terminated(ground: &mut Ground, order: &Order) -> Result<Findings> {
 
 /// One worker freezes with a transaction open and wakes beside its successor.
 pub fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Findings> {
-    let mut trial = under_load(ground, order, "frozen")?;
+    let mut trial = plain(ground, order, "frozen")?;
+    trial.load(0)?;
     let (zombie, successor) = (trial.start("zombie", &SMALL), trial.start("successor", &SMALL));
     for _ in 0..order.times {
         trial.all_ready([zombie, successor])?;
@@ -77,11 +77,10 @@ pub fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Fi
 
 /// One worker, four, two, one, while partitions are added once.
 pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = plain(ground, order, "storm")?;
+    let trial = plain(ground, order, "storm")?;
     let refresh = ("WEIR__KAFKA__PROPERTIES__TOPIC_METADATA_REFRESH_INTERVAL_MS", "1000");
     let env = [SMALL[0], SMALL[1], SMALL[2], refresh];
-    trial.load(0)?;
-    let mut steady = trial.start_ready("steady", &env)?;
+    let (mut trial, mut steady) = trial.at_work("steady", &env)?;
     for time in 0..order.times {
         let more = ["b", "c", "d"].map(|name| trial.start(&format!("{name}-{time}"), &env));
         trial.all_ready(more)?;
@@ -96,23 +95,20 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.worker(more[0]).terminate();
         trial.worker(more[1]).kill();
         trial.ends(more[0], 0, &[])?;
-        let length = trial.some_time(0, 2_000);
-        trial.live(steady, length)?;
+        trial.live_some_time(steady, 0, 2_000)?;
         trial.worker(steady).kill();
         steady = more[2];
-        trial.comes_back()?;
-        trial.live(steady, Duration::ZERO)?;
+        trial.comes_back_with(steady)?;
     }
-    trial.note(format!("4 partitions became {}", PARTITIONS + 2));
-    trial.finish(order.times)
+    trial.finish_noting(order.times, format!("4 partitions became {}", PARTITIONS + 2))
 }
 
 /// Redis does not answer for longer than the poll interval.
 pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const INTERVAL_MS: &str = "6000";
     const PAUSE: Duration = Duration::from_secs(12);
-    let mut trial = under_load(ground, order, "stalled")?;
-    let worker = trial.start_ready("stalled", &[("WEIR__KAFKA__PROPERTIES__MAX_POLL_INTERVAL_MS", INTERVAL_MS)])?;
+    let (mut trial, worker) = plain(ground, order, "stalled")?
+        .at_work("stalled", &[("WEIR__KAFKA__PROPERTIES__MAX_POLL_INTERVAL_MS", INTERVAL_MS)])?;
     trial.decided(500)?;
     let rebalances = metric(trial.worker(worker), "weir_rebalances_total", "");
     for _ in 0..order.times {
@@ -122,14 +118,12 @@ pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Res
     }
     let after = metric(trial.worker(worker), "weir_rebalances_total", "");
     ensure!(rebalances == after, "it lost its place in the group: {rebalances:?} rebalances, then {after:?}");
-    trial.note("the member kept its partitions");
-    trial.finish(order.times)
+    trial.finish_noting(order.times, "the member kept its partitions")
 }
 
 /// Two workers with one instance name.
 pub fn twins(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = under_load(ground, order, "twins")?;
-    let mut older = trial.start_ready("twin", &SMALL)?;
+    let (mut trial, mut older) = plain(ground, order, "twins")?.at_work("twin", &SMALL)?;
     for _ in 0..order.times {
         trial.decided(200)?;
         let newer = trial.start("twin", &SMALL);
@@ -138,6 +132,5 @@ pub fn twins(ground: &mut Ground, order: &Order) -> Result<Findings> {
         older = newer;
     }
     trial.live(older, Duration::from_secs(3))?;
-    trial.note("the older one exits with 1 and the reason, the newer one continues");
-    trial.finish(order.times)
+    trial.finish_noting(order.times, "the older one exits with 1 and the reason, the newer one continues")
 }

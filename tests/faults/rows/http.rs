@@ -26,8 +26,8 @@ const MORE_MIB: u64 = 100;
 
 pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
     limits::limit(std::process::id(), &format!("nofile={}:", CONNECTIONS + 1_000))?;
-    let mut trial = under_load(ground, order, "http")?;
-    let worker = trial.start_ready("only", &[("WEIR__HTTP__TOKEN", "right-token-0123456789")])?;
+    let (mut trial, worker) =
+        plain(ground, order, "http")?.at_work("only", &[("WEIR__HTTP__TOKEN", "right-token-0123456789")])?;
     trial.decided(500)?;
     let pid = trial.worker(worker).pid();
     let before = limits::figure(pid, "VmRSS:")?;

@@ -19,8 +19,7 @@ const CALL: Duration = Duration::from_millis(5);
 
 /// Every hostile record, each several times, and garbled ones, among good intents.
 pub fn hostile_records(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = under_load(ground, order, "hostile")?;
-    let worker = trial.start_ready("only", &[])?;
+    let (mut trial, worker) = plain(ground, order, "hostile")?.at_work("only", &[])?;
     for time in 0..order.times {
         let named = hostile().into_iter().map(|hostile| record(&format!("{time} {}", hostile.name), hostile));
         trial.kafka.publish(&trial.scene.topic("intents"), named)?;
@@ -37,13 +36,12 @@ pub fn hostile_records(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn not_writable(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const DEFAULT_BYTES: usize = 1_048_588;
     const BOMB_BYTES: usize = 500 << 20;
-    let mut trial = plain(ground, order, "not-writable")?;
+    let trial = plain(ground, order, "not-writable")?;
     for topic in TOPICS {
         let size = [("max.message.bytes", "1048588")];
         trial.kafka.configure_topic(&trial.scene.topic(topic), &size)?;
     }
-    trial.load(0)?;
-    let worker = trial.start_ready("only", &[])?;
+    let (mut trial, worker) = trial.at_work("only", &[])?;
     let bomb = vec![0; BOMB_BYTES];
     for time in 0..order.times {
         trial.publish_large("zstd", &format!("{time} zstd"), 9 << 20)?;
@@ -59,8 +57,7 @@ pub fn not_writable(ground: &mut Ground, order: &Order) -> Result<Findings> {
     ensure!(dead.iter().all(|letter| letter.value.is_none()), "a dead letter has its value");
     let mib = limits::figure(trial.worker(worker).pid(), "VmHWM:")? / 1024;
     ensure!(mib < INFLATED_RSS_MIB, "the worker took {mib} MiB at the most, {INFLATED_RSS_MIB} are promised");
-    trial.note(format!("dead letters `too_large`; resident set at most {mib} MiB"));
-    trial.finish(order.times)
+    trial.finish_noting(order.times, format!("dead letters `too_large`; resident set at most {mib} MiB"))
 }
 
 fn record(name: &str, hostile: Hostile) -> Record {
@@ -139,8 +136,7 @@ pub fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findi
     }
     trial.load(0)?;
     let worker = trial.start("only", &[("WEIR__WORKER__BATCH", "10000")]);
-    trial.comes_back()?;
-    trial.live(worker, Duration::ZERO)?;
+    trial.comes_back_with(worker)?;
     trial.unload()?;
     in_order(&trial)?;
     let (mean, longest) = (mean_call(&server)?, longest_call(&server)?);

@@ -23,9 +23,7 @@ const ABORTED: i32 = 6;
 pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let redis = ground.cluster()?.nodes();
     let mut kafka = Kafka::start_on_small_disk(DISK_MIB)?;
-    let mut trial = Trial::new(order, kafka.client(), redis, "disk-full");
-    trial.load(0)?;
-    let worker = trial.start_ready("only", &[])?;
+    let (mut trial, worker) = Trial::new(order, kafka.client(), redis, "disk-full").at_work("only", &[])?;
     for _ in 0..order.times {
         trial.decided(300)?;
         kafka.disk(0)?.fill()?;
@@ -34,11 +32,9 @@ pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.live(worker, Duration::from_secs(5))?;
         kafka.disk(0)?.free()?;
         kafka.restart(0)?;
-        trial.comes_back()?;
-        trial.live(worker, Duration::ZERO)?;
+        trial.comes_back_with(worker)?;
     }
-    trial.note("the broker halts, the worker waits and continues by itself");
-    trial.finish(order.times)
+    trial.finish_noting(order.times, "the broker halts, the worker waits and continues by itself")
 }
 
 /// The worker cannot allocate memory while larger intents arrive.
@@ -65,8 +61,7 @@ pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.stop(next)?;
     }
     let _last = trial.start("only", &SHORT_SESSION);
-    trial.note("SIGABRT; the message names the allocation");
-    trial.finish(order.times)
+    trial.finish_noting(order.times, "SIGABRT; the message names the allocation")
 }
 
 /// A backlog of as many GB as `times` says, with the default batch and two lanes.

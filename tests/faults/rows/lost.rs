@@ -32,8 +32,7 @@ pub fn lost(
     tables: Tables,
     lose: fn(&mut RedisCluster, usize) -> Result<()>,
 ) -> Result<Findings> {
-    let mut trial = under_load(ground, order, "lost")?;
-    let worker = trial.start_ready("only", &[])?;
+    let (mut trial, worker) = plain(ground, order, "lost")?.at_work("only", &[])?;
     for time in 0..order.times {
         trial.decided(600)?;
         let cluster = ground.cluster()?;
@@ -72,8 +71,7 @@ enum Step {
 
 /// A rebuild is frozen in a step, a second one finishes while the worker continues, and the first wakes.
 pub fn rebuild_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = under_load(ground, order, "rebuild-frozen")?;
-    let worker = trial.start_ready("only", &[])?;
+    let (mut trial, worker) = plain(ground, order, "rebuild-frozen")?.at_work("only", &[])?;
     for (time, step) in (0..order.times).zip([Step::Purge, Step::Fill, Step::Settle].into_iter().cycle()) {
         trial.decided(600)?;
         let cluster = ground.cluster()?;

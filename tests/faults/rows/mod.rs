@@ -59,13 +59,6 @@ fn plain(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
     on(ground, order, name, redis)
 }
 
-/// The same with load.
-fn under_load(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
-    let mut trial = plain(ground, order, name)?;
-    trial.load(0)?;
-    Ok(trial)
-}
-
 /// A case on the one broker and its own Redis.
 fn on(ground: &mut Ground, order: &Order, name: &str, redis: Vec<String>) -> Result<Trial> {
     Ok(Trial::new(order, ground.kafka()?.client(), redis, name))

@@ -114,8 +114,7 @@ pub fn grown(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Result
         publish_to(&mut trial, PARTITIONS..partitions)?;
         trial.back(&mark)?;
     }
-    trial.note(format!("{PARTITIONS} partitions became {partitions}"));
-    trial.finish(order.times)
+    trial.finish_noting(order.times, format!("{PARTITIONS} partitions became {partitions}"))
 }
 
 /// Publishes to these partitions by turns, which the load does not write to. Each intent is of a user of its own: no user is in two

@@ -15,8 +15,7 @@ const LASTS: Duration = Duration::from_secs(3);
 const TIMEOUT: (&str, &str) = ("WEIR__REDIS__TIMEOUT", "300ms");
 
 pub fn flushed(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = under_load(ground, order, "script-flush")?;
-    let worker = trial.start_ready("flushed", &[])?;
+    let (mut trial, worker) = plain(ground, order, "script-flush")?.at_work("flushed", &[])?;
     trial.decided(500)?;
     for _ in 0..order.times {
         let cluster = ground.cluster()?;
@@ -123,9 +122,7 @@ pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Find
     let user = ["--user", "weir", "on", ">secret", "~*", "&*", "+@all"];
     let server = RedisServer::start(&[&debug[..], &user[..]].concat())?;
     let url = format!("redis://weir:secret@127.0.0.1:{}", server.port());
-    let mut trial = on(ground, order, state.reason, vec![url])?;
-    trial.load(0)?;
-    let worker = trial.start_ready("answered", &[TIMEOUT])?;
+    let (mut trial, worker) = on(ground, order, state.reason, vec![url])?.at_work("answered", &[TIMEOUT])?;
     trial.decided(300)?;
     for _ in 0..order.times {
         let busy = (state.begin)(&server)?;
@@ -143,9 +140,8 @@ pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Find
 pub fn reply_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
     let proxy = Proxy::start(server.url().trim_start_matches("redis://"))?;
-    let mut trial = on(ground, order, "reply-lost", vec![format!("redis://{}", proxy.address())])?;
-    trial.load(0)?;
-    let worker = trial.start_ready("deaf", &[TIMEOUT])?;
+    let (mut trial, worker) =
+        on(ground, order, "reply-lost", vec![format!("redis://{}", proxy.address())])?.at_work("deaf", &[TIMEOUT])?;
     for _ in 0..order.times {
         trial.decided(100)?;
         proxy.set(Mode::LoseReply);
@@ -159,9 +155,7 @@ pub fn reply_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// Redis answers after the timeout, again and again: the script has run each time.
 pub fn reply_late(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
-    let mut trial = on(ground, order, "reply-late", vec![server.url()])?;
-    trial.load(0)?;
-    let worker = trial.start_ready("late", &[TIMEOUT])?;
+    let (mut trial, worker) = on(ground, order, "reply-late", vec![server.url()])?.at_work("late", &[TIMEOUT])?;
     for _ in 0..order.times {
         trial.decided(100)?;
         all(&server, &[&["CLIENT", "PAUSE", "1000", "ALL"]])?;
@@ -175,9 +169,7 @@ pub fn reply_late(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// Servers that a worker must refuse, beside one that runs.
 pub fn refused(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
-    let mut trial = on(ground, order, "refused", vec![server.url()])?;
-    trial.load(0)?;
-    let worker = trial.start_ready("works", &[])?;
+    let (mut trial, worker) = on(ground, order, "refused", vec![server.url()])?.at_work("works", &[])?;
     let foreign = ("WEIR__REDIS__PREFIX", "foreign");
     all(&server, &[&["HSET", "foreign:{foreign}:meta", "format", "another/1", "shards", "64"]])?;
     for time in 0..order.times {
@@ -240,10 +232,9 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
 
 /// Under load, intents are published that expire within the stall, and sends to users whose cap's window ends within it;
 /// right after the stall each of those users gets another intent.
-fn stalls(mut trial: Trial, order: &Order, mut stall: impl FnMut(Step) -> Result<()>) -> Result<Findings> {
+fn stalls(trial: Trial, order: &Order, mut stall: impl FnMut(Step) -> Result<()>) -> Result<Findings> {
     trial.scene.write_policy(&POLICY.replace(NO_CAPS, ONE_CAP));
-    trial.load(0)?;
-    let worker = trial.start_ready("stalled", &[])?;
+    let (mut trial, worker) = trial.at_work("stalled", &[])?;
     trial.decided(500)?;
     for time in 0..order.times {
         let publish = |trial: &Trial, kind: &str, from: usize, expires_at: Option<i64>| {

@@ -30,8 +30,7 @@ pub fn segments(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let good: Value = serde_json::from_slice(&bucket.get("segments/manifest.json")?)?;
     trial.scene.extra = bucket.config();
     trial.scene.env = bucket.env().map(|(name, value)| (name, value.to_owned())).to_vec();
-    trial.load(0)?;
-    let worker = trial.start_ready("only", &[])?;
+    let (mut trial, worker) = trial.at_work("only", &[])?;
     let mut kinds = 0;
     for _ in 0..order.times {
         for fault in [Fault::Forbidden, Fault::NotFound, Fault::SlowDown, Fault::CutBody, Fault::Stall] {
@@ -60,8 +59,7 @@ pub fn segments(ground: &mut Ground, order: &Order) -> Result<Findings> {
     next["version"] = json!("next");
     bucket.put("segments/manifest.json", next.to_string())?;
     http::wait_version(trial.worker(worker), "segments", "next");
-    trial.note(format!("{kinds} rejected; the next valid set is applied"));
-    trial.finish(order.times)
+    trial.finish_noting(order.times, format!("{kinds} rejected; the next valid set is applied"))
 }
 
 /// The defect, the object, and its manifest entry.
@@ -97,8 +95,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 pub fn policy(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = under_load(ground, order, "policy")?;
-    let worker = trial.start_ready("only", &[])?;
+    let (mut trial, worker) = plain(ground, order, "policy")?.at_work("only", &[])?;
     let bad = [
         ("bad syntax", format!("{POLICY}\n[[bypass")),
         ("a window beyond the history", POLICY.replace("window = \"7d\"", "window = \"90d\"")),

@@ -11,8 +11,7 @@ const CLEANER_DEADLINE: Duration = Duration::from_secs(60);
 /// After the worker ended with the error and the cause was removed, its successor continues.
 fn resumed(trial: &mut Trial) -> Result<usize> {
     let next = trial.start("only", &[]);
-    trial.comes_back()?;
-    trial.live(next, Duration::ZERO)?;
+    trial.comes_back_with(next)?;
     Ok(next)
 }
 
@@ -46,8 +45,7 @@ pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.stop(next)?;
     }
     let _last = trial.start("only", &[]);
-    trial.note("exit 1 with the right to grant");
-    trial.finish(order.times)
+    trial.finish_noting(order.times, "exit 1 with the right to grant")
 }
 
 /// The size limit of the approved topic is lowered, then that of the dead-letter topic below any dead letter.
@@ -60,8 +58,7 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         trial.decided(300)?;
         trial.kafka.configure_topic(&approved, &[("max.message.bytes", "60000")])?;
         trial.publish_large("none", &format!("{time} approved"), 100_000)?;
-        trial.comes_back()?;
-        trial.live(worker, Duration::ZERO)?;
+        trial.comes_back_with(worker)?;
         trial.kafka.configure_topic(&dead, &[("max.message.bytes", "300")])?;
         trial.publish_large("none", &format!("{time} dead"), 100_000)?;
         trial.ends(worker, 1, &["max.message.bytes", &dead])?;
@@ -71,8 +68,7 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         trial.stop(next)?;
     }
     let _last = trial.start("only", &[]);
-    trial.note("a dead letter `too_large`; if that does not fit either, exit 1 with the setting");
-    trial.finish(order.times)
+    trial.finish_noting(order.times, "a dead letter `too_large`; if that does not fit either, exit 1 with the setting")
 }
 
 /// Publishers that abort, tombstones, and a topic that is compacted: offsets with gaps.
@@ -109,8 +105,7 @@ pub fn strange_upstream(ground: &mut Ground, order: &Order) -> Result<Findings> 
     }
     let visible = trial.kafka.read_committed(&topic)?.len();
     let written: i64 = trial.kafka.end_offsets(&topic)?.iter().sum();
-    trial.note(format!("{written} offsets, {visible} visible records"));
-    trial.finish(order.times)
+    trial.finish_noting(order.times, format!("{written} offsets, {visible} visible records"))
 }
 
 /// Transactions of 40 records with two tombstones, every other one aborted; returns how many records were committed.
@@ -204,8 +199,7 @@ pub fn offset_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     let reset = ("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "earliest");
     let worker = trial.start("only", &[reset]);
-    trial.comes_back()?;
-    trial.live(worker, Duration::ZERO)?;
+    trial.comes_back_with(worker)?;
     trial.note(
         "exit 1 with instructions until `auto.offset.reset` is set; the 100 deleted intents are not counted under N",
     );

@@ -99,8 +99,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let moment = [Moment::Request, Moment::Reply][time % 2];
         if time % 3 == 2 {
             lapse.advance(3 * MINUTE_MS)?;
-            let length = lapse.trial.some_time(100, 2_500);
-            lapse.trial.live(worker, length)?;
+            lapse.trial.live_some_time(worker, 100, 2_500)?;
         } else {
             let fate = Fate::Kill(lapse.trial.worker(worker).pid());
             ground.kafka()?.tap(0).arm(Trap { api: Api::EndTransaction, moment, fate });
@@ -146,8 +145,7 @@ pub fn broker_restarted(ground: &mut Ground, order: &Order) -> Result<Findings> 
         lapse.publish(20_000, (MINUTE_MS, MINUTE_MS + 1))?;
         lapse.trial.scene.wait_until_drained();
         lapse.advance(3 * MINUTE_MS)?;
-        let length = lapse.trial.some_time(100, 1_500);
-        lapse.trial.live(worker, length)?;
+        lapse.trial.live_some_time(worker, 100, 1_500)?;
         ground.kafka()?.restart(0)?;
         lapse.trial.works_again(worker)?;
     }

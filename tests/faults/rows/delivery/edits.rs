@@ -28,8 +28,7 @@ pub fn killed_over_edits(ground: &mut Ground, order: &Order) -> Result<Findings>
             _ => {}
         }
         let place = time % NAMES.len();
-        let length = paced.trial.some_time(200, 5_000);
-        paced.trial.live(workers[place], length)?;
+        paced.trial.live_some_time(workers[place], 200, 5_000)?;
         paced.trial.worker(workers[place]).kill();
         workers[place] = paced.trial.start(NAMES[place], &SMALL);
     }
@@ -45,6 +44,5 @@ pub fn killed_over_edits(ground: &mut Ground, order: &Order) -> Result<Findings>
     let full = decided.iter().filter(|(_, decision)| decision.reason() == "capacity").count();
     let waited = paced.trial.scene.slim_output("waiting-all").len();
     ensure!(waited > 0, "nothing waited");
-    paced.trial.note(format!("{waited} waited, {full} were suppressed as `capacity`"));
-    paced.trial.finish(order.times)
+    paced.trial.finish_noting(order.times, format!("{waited} waited, {full} were suppressed as `capacity`"))
 }

@@ -114,9 +114,7 @@ async fn the_end_does_not_wait_for_a_log_that_hangs() {
 async fn a_turn_that_has_no_answer_is_made_again_as_it_was_and_what_came_meanwhile_follows_at_once() {
     let mut world = World::loaded(1_000).await;
     world.note(0..10);
-    for does in [Does::Refuses, Does::Hangs] {
-        world.log.next(does);
-    }
+    [Does::Refuses, Does::Hangs].into_iter().for_each(|does| world.log.next(does));
     world.turn().await;
     let first = world.log.last();
     assert_eq!((first.users(), first.active[0].new), (10, 10));
@@ -166,9 +164,8 @@ async fn a_place_that_comes_back_once_others_may_have_had_it_lapses() {
             world.clock.advance(MEMBER_FOR);
         }
         // The second one tells what it holds then.
-        for _ in 0..2 {
-            world.turn().await;
-        }
+        world.turn().await;
+        world.turn().await;
         let left = state.places.left();
         state.places.put_back(1, until);
         assert_eq!((state.places.left(), state.places.held()), (left, left), "overtaken: {is_overtaken}");
@@ -298,8 +295,7 @@ async fn whoever_stood_still_until_others_may_have_its_places_asks_as_one_withou
 async fn an_answer_that_is_heard_when_others_may_have_the_places_of_before_keeps_none_of_them() {
     let mut world = World::with_places().await;
     assert!(world.state().take_place(world.clock.passed()));
-    world.log.next(Does::StoodStill(world.clock.clone(), MEMBER_FOR - TURN_EVERY));
-    world.turn().await;
+    world.turn_that(Does::StoodStill(world.clock.clone(), MEMBER_FOR - TURN_EVERY)).await;
     assert_eq!(world.log.last().held, 1_000, "it began in time");
     assert_eq!((world.state().places.left(), world.state().places.held()), (0, 1), "one is taken");
     world.turn().await;

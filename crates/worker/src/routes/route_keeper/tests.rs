@@ -117,6 +117,14 @@ impl Scene {
     fn take(&self, permits: u64) -> Taken {
         Taken::general(Arc::clone(&self.state), permits, self.clock.passed())
     }
+
+    /// Lanes spend all that they may take; gives how many permits that are.
+    fn spend_all(&self) -> u64 {
+        let all = self.take(u64::MAX);
+        let units = all.units();
+        all.spend();
+        units
+    }
 }
 
 /// What is known after each turn of a route with further lines, the last one of which has another look, and what each turn wanted. Its

@@ -45,14 +45,26 @@ async fn taken(lost: fn(usize) -> Lost, takes: fn(usize) -> bool) -> u64 {
     while scene.clock.passed() < Duration::from_secs(SECONDS) {
         let again = keeper.round().await;
         if takes(rounds) {
-            let all = scene.take(u64::MAX);
-            taken += all.units();
-            all.spend();
+            taken += scene.spend_all();
         }
         rounds += 1;
         if !again {
             scene.clock.advance(TURN_EVERY);
         }
+    }
+    taken
+}
+
+/// What lanes take that take all there is behind each of so many turns.
+async fn taken_by<P>(scene: &Scene, keeper: &mut RouteKeeper<P, VirtualClock>, turns: usize) -> u64
+where
+    P: Share<RoutePermits>,
+{
+    let mut taken = 0;
+    for _ in 0..turns {
+        keeper.round().await;
+        taken += scene.spend_all();
+        scene.clock.advance(TURN_EVERY);
     }
     taken
 }
@@ -118,18 +130,12 @@ async fn a_turn_that_was_made_again_gives_no_more_than_the_newest_lag_leaves_and
 
 #[tokio::test]
 async fn however_often_a_turn_is_made_an_instance_takes_no_more_than_its_part_of_the_room() {
-    let (scene, mut rooms, mut taken) = (Scene::new(email("rate = 300\nahead = \"5s\"")), Vec::new(), 0);
+    let (scene, mut rooms) = (Scene::new(email("rate = 300\nahead = \"5s\"")), Vec::new());
     let mut keeper = scene.by(|_, turn| {
         rooms.push(turn.room);
         if rooms.len() == 1 { Ok(PermitGrant { members: 2, ..NOTHING }) } else { Err(is_silent()) }
     });
-    for _ in 0..6 {
-        keeper.round().await;
-        let all = scene.take(u64::MAX);
-        taken += all.units();
-        all.spend();
-        scene.clock.advance(TURN_EVERY);
-    }
+    let taken = taken_by(&scene, &mut keeper, 6).await;
     drop(keeper);
     assert_eq!((rooms[1], taken), (Some(150), 75), "of two instances it has one half");
 }
@@ -142,13 +148,7 @@ async fn what_others_had_by_the_last_answer_is_no_room_for_one_alone_as_long_as_
         if made == 1 { Ok(PermitGrant { members: 2, held_by_others: 75, ..NOTHING }) } else { Err(is_silent()) }
     });
     for taken in &mut taken {
-        for _ in 0..6 {
-            keeper.round().await;
-            let all = scene.take(u64::MAX);
-            *taken += all.units();
-            all.spend();
-            scene.clock.advance(TURN_EVERY);
-        }
+        *taken = taken_by(&scene, &mut keeper, 6).await;
         // All that it has approved stands.
         let (at, spent) = (scene.clock.passed(), scene.state.spent());
         let lag = Ok(Some(Lag::new(spent, 0)));
@@ -171,19 +171,13 @@ async fn a_change_of_the_policy_while_the_store_is_silent_gives_an_instance_no_l
         // All that was approved is delivered.
         let spent = scene.state.spent();
         scene.look.store(Some(Arc::new(OffsetsSeen { spent, ..OffsetsSeen::clone(&look(seconds)) })));
-        let (mut room, mut taken) = (None, 0);
+        let mut room = None;
         let silent = Store(|_: TurnNumber, turn: &PermitTurn| -> Result<PermitGrant, StoreError> {
             room = turn.room;
             Err(is_silent())
         });
         let mut keeper = scene.keeper_after(Some((&before, &*learnt)), silent);
-        for _ in 0..5 {
-            keeper.round().await;
-            let all = scene.take(u64::MAX);
-            taken += all.units();
-            all.spend();
-            scene.clock.advance(TURN_EVERY);
-        }
+        let taken = taken_by(&scene, &mut keeper, 5).await;
         learnt = keeper.part.last_learnt.load_full();
         drop(keeper);
         assert_eq!(scene.known().silent_since, Some(Duration::from_secs(1)), "after {seconds} s");
