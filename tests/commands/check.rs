@@ -197,7 +197,7 @@ fn a_keyspace_that_is_lost_is_not_made_anew_where_the_intents_are_another_topic_
 fn each_thing_that_is_wrong_is_found_and_the_exit_code_says_of_which_kind_it_is() {
     let (scene, redis) = scene("check-each");
     let good = scene.config("i");
-    let found = fine(&scene, &good, &["--create"]);
+    fine(&scene, &good, &["--create"]);
     check(&scene, &good).is_fine();
     let out = String::from_utf8(run(&scene, &good, &[]).stdout).unwrap();
     assert!(out.lines().all(|line| line.starts_with("ok ") || line.starts_with("warning")), "{out}");
