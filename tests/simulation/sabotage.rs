@@ -59,13 +59,13 @@ planted! {
     /// Unanswered intents are approved instead of retried.
     SkipStoreRetry: Anything, Some(1);
     /// A failed commit counts as done.
-    SkipCommitRetry: Anything, Some(0);
+    SkipCommitRetry: Anything, Some(2);
     /// Offsets are committed in one transaction, outputs in the next.
     CommitBeforeProduce: Anything, Some(0);
     /// After a failed commit the source stays where it is.
     ForgetRewind: Anything, Some(2);
     /// The script does not recognise a replay.
-    CountReplayTwice: Anything, Some(0);
+    CountReplayTwice: Anything, Some(1);
     /// The script ignores the epoch.
     TrustWipedShard: Anything, Some(18);
     /// Offsets are committed for partitions of another member.
@@ -89,15 +89,15 @@ planted! {
     /// The ledger believes that a lease has ended, and tokens of it are spent.
     LeaseOutlived: Budgets, Some(5);
     /// Tokens of sends without an answer are given back, though they may have been recorded.
-    UnclearGivenBack: Budgets, Some(69);
+    UnclearGivenBack: Budgets, Some(28);
     /// Tokens are given back twice, once in another turn.
     GivenBackTwice: Budgets, Some(4);
     /// Tokens are asked for again, in another turn, where the answer is lost.
     GrantAskedAgain: Budgets, Some(24);
     /// A turn that is repeated is granted tokens again.
-    TurnForgotten: Budgets, Some(4);
+    TurnForgotten: Budgets, Some(2);
     /// Tokens are granted by the clock of a node, whatever the others show.
-    NodeClockTrusted: Budgets, Some(15);
+    NodeClockTrusted: Budgets, Some(4);
     /// Places are granted without regard to those that other instances hold.
     PlacesGrantedTwice: Pressure, Some(29);
     /// The log of activity believes that a member is gone, and its places are spent.
@@ -109,17 +109,17 @@ planted! {
     /// Lanes of waiting intents read on whatever the route takes.
     ClosedRouteOutrun: Routes, Some(3);
     /// Nobody reads intents that wait for a route which is not in the policy any more.
-    RemovedRouteUnread: Edits, Some(2);
+    RemovedRouteUnread: Edits, Some(5);
     /// An intent whose delivery failed is decided again.
     RetryDecided: Retries, Some(0);
     /// Shares of a service are granted without regard to those that other instances hold.
     SharesGrantedTwice: Services, Some(1);
     /// What a consumer group has committed by then counts as delivered when the route's rule changes.
-    OffsetsCountedAnew: Edits, Some(29);
+    OffsetsCountedAnew: Edits, Some(2);
     /// A route that is put back is not kept any more.
     PutBackUnkept: Edits, Some(2);
     /// The reserved share is for all intents of its route.
-    ReservedForAll: Routes, Some(8);
+    ReservedForAll: Routes, Some(6);
     /// A total of a campaign that had to make room is not marked as spent.
     GoneTotalReopened: Budgets, Some(0);
     /// A rebuild does not count the budgets again that are there.
@@ -127,7 +127,7 @@ planted! {
     /// With `latest`, partitions that are added are read from their ends.
     AddedReadFromEnd: Growth, Some(0);
     /// A turn that is repeated writes nothing, so that its replica need not have the first one.
-    TurnUntouched: Budgets, Some(32);
+    TurnUntouched: Budgets, Some(5);
 }
 
 /// What a member gets that others hold: the one rule of all limits.
