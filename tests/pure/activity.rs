@@ -33,12 +33,13 @@ fn alone(users: impl Iterator<Item = u64>) -> u64 {
 #[test]
 fn notes_and_sweeps_at_once_lose_nobody_and_count_exactly() {
     let (active, lost) = (ActiveUsers::new(1_000, WINDOW), AtomicU64::new(0));
-    let minute_begins = Barrier::new(THREADS + 1);
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (active, lost, minute_begins) = (&active, &lost, &minute_begins);
-            scope.spawn(move || {
-                for minute in 0..MINUTES {
+    for minute in 0..MINUTES {
+        // All begin a minute together, and none waits for one that has panicked.
+        let minute_begins = Barrier::new(THREADS + 1);
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (active, lost, minute_begins) = (&active, &lost, &minute_begins);
+                scope.spawn(move || {
                     minute_begins.wait();
                     for number in 0..USERS {
                         // All threads share users, and each is a minute behind with some of them.
@@ -47,14 +48,12 @@ fn notes_and_sweeps_at_once_lose_nobody_and_count_exactly() {
                         active.note(user(number), now, now);
                         lost.fetch_add(u64::from(!active.is_active(user(number), now)), Ordering::Relaxed);
                     }
-                }
-            });
-        }
-        for minute in 0..MINUTES {
+                });
+            }
             minute_begins.wait();
             (0..10).for_each(|_| active.sweep(Minute(minute)));
-        }
-    });
+        });
+    }
     assert_eq!(lost.into_inner(), 0);
     let end = Minute(MINUTES - 1);
     assert!((0..USERS).all(|number| active.is_active(user(number), end)));
