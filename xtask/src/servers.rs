@@ -16,7 +16,7 @@ const TESTS_PER_CORE: usize = 3;
 /// How many tests run at a time, for nextest.
 const THREADS: &str = "NEXTEST_TEST_THREADS";
 /// After how many seconds the setup, which downloads, and a build from nothing are ended.
-pub const SETUP_SECONDS: u64 = 1_800;
+pub const SETUP_SECONDS: u64 = 900;
 pub const BUILD_SECONDS: u64 = 1_800;
 /// After how many seconds a run of all tests is ended: more than `global-timeout` in .config/nextest.toml, which names the tests that
 /// still run, and the start of the servers.
