@@ -231,7 +231,13 @@ where
                     tracing::warn!(%service, "Redis gives no share of the service: {error}; admissions end with the lease");
                 }
                 self.admissions.not_turned(service, &error.to_string(), now_ms);
-                Some(0)
+                // The next turn is due, and may have no answer either.
+                for reply in waiting {
+                    if reply.send(Admission::Denied(Denial::NoLease, 1)).is_ok() {
+                        self.observer.admissions(service, AdmissionEvent::Denied(Denial::NoLease), 1);
+                    }
+                }
+                return;
             }
         };
         if let Some(ended @ 1..) = ended {

@@ -126,8 +126,10 @@ async fn given(desk: &ServiceDesk) {
 }
 
 #[tokio::test]
-async fn a_client_whose_turn_has_no_answer_takes_the_next_one() {
+async fn who_waits_for_a_turn_without_an_answer_is_told_and_its_client_takes_the_next_one() {
     let (keeper, desk) = ServiceKeeper::new(Told::default, "one", SystemClock, Arc::new(Unobserved));
     tokio::spawn(keeper.run());
+    let told = tokio::time::timeout(DEADLINE, desk.ask(&name("email"))).await.expect("it is told");
+    assert_eq!(told, Admission::Denied(Denial::NoLease, 1));
     given(&desk).await;
 }
