@@ -53,7 +53,7 @@ pub struct AdmissionsView {
     pub silence: Option<Silence>,
 }
 
-/// What was asked for in a turn's time.
+/// What was asked for in a turn's time, a second at least.
 #[derive(Debug, Clone, Copy, Default)]
 struct Asks {
     all: u64,
@@ -77,7 +77,7 @@ pub(super) struct Sharing {
     second: LastSecond,
     outstanding: u64,
     asks: Asks,
-    /// Of the turn before, and what was wanted then.
+    /// Of the time before, and what was wanted then.
     asks_before: Asks,
     wanted_before: (u64, u64),
     took: (u64, u64),
@@ -210,12 +210,16 @@ impl Sharing {
     fn new_turn(&mut self, now_ms: u64) -> ShareTurn {
         let held = self.rate_held(now_ms);
         let in_force = self.reply.as_ref().map_or(0, |reply| reply.concurrency);
-        let passed_ms = now_ms.saturating_sub(self.began_ms).max(TURN_EVERY_MS);
-        let wants_now = ((self.asks.all * 1_000).div_ceil(passed_ms), self.outstanding + self.asks.over_concurrency);
+        let passed_ms = now_ms.saturating_sub(self.began_ms);
+        let per_s = (self.asks.all * 1_000).div_ceil(passed_ms.max(TURN_EVERY_MS));
+        let wants_now = (per_s, self.outstanding + self.asks.over_concurrency);
         let wanted = (wants_now.0.max(self.wanted_before.0), wants_now.1.max(self.wanted_before.1));
-        self.wanted_before = wants_now;
-        self.asks_before = std::mem::take(&mut self.asks);
-        self.began_ms = now_ms;
+        // A turn that comes sooner, because somebody registers, tells what was asked for so far.
+        if passed_ms >= TURN_EVERY_MS {
+            self.wanted_before = wants_now;
+            self.asks_before = std::mem::take(&mut self.asks);
+            self.began_ms = now_ms;
+        }
         ShareTurn {
             rate: Use { held, wanted: wanted.0 },
             concurrency: Use { held: in_force.max(self.outstanding), wanted: wanted.1 },

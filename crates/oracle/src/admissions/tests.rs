@@ -145,6 +145,22 @@ fn a_turn_without_an_answer_is_made_again_while_its_share_lasts_and_the_next_one
 }
 
 #[test]
+fn a_turn_that_comes_sooner_wants_what_was_asked_for_since_the_last_one_that_did_not() {
+    let mut admissions = with_share(100, 100);
+    let mut wanted = |at_ms: u64| {
+        for _ in 0..20 {
+            admitted(&mut admissions, at_ms);
+        }
+        admissions.hasten(&service());
+        let (_, turn) = due(&mut admissions, at_ms);
+        admissions.turned(&service(), &reply(100, 100), at_ms);
+        turn.rate.wanted
+    };
+    // One has begun it.
+    assert_eq!([200, 400, 600, 1_000, 1_300].map(&mut wanted), [21, 41, 61, 81, 81]);
+}
+
+#[test]
 fn turns_at_a_service_that_was_forgotten_are_of_a_later_run() {
     let mut admissions = with_share(10, 10);
     assert!(due(&mut admissions, 1_000).0 > TurnNumber { run: 1, number: 1 });

@@ -43,8 +43,8 @@ pub struct ServiceKeeper<S, C> {
     inbox: mpsc::Receiver<DeskMessage>,
     /// Who waits for the first turn at a service.
     waiting: BTreeMap<ServiceName, Vec<oneshot::Sender<Admission>>>,
-    /// The client comes back where the call was answered.
-    calls: JoinSet<(Option<S>, Called)>,
+    /// The client comes back without an answer, too: it knows who did not answer, and asks others first.
+    calls: JoinSet<(S, Called)>,
     calls_for_http: usize,
 }
 
@@ -87,7 +87,7 @@ where
                 biased;
                 Some(called) = self.calls.join_next() => {
                     if let Ok((client, called)) = called {
-                        client.into_iter().for_each(|client| self.clients.put_back(client));
+                        self.clients.put_back(client);
                         self.called(called);
                     }
                 }
@@ -119,13 +119,14 @@ where
             }
             DeskMessage::Register(service, instance, registration, reply) => {
                 let changes = Some(service.clone());
-                self.call(changes, reply, |mut services| async move {
-                    let registered = services.register(&service, &instance, registration.as_ref()).await;
+                self.call(changes, reply, |mut services, clock| async move {
+                    let registering = services.register(&service, &instance, registration.as_ref());
+                    let registered = in_time(&clock, registering).await;
                     (services, registered)
                 });
             }
-            DeskMessage::Look(service, reply) => self.call(None, reply, |mut services| async move {
-                let seen = services.look(&service).await;
+            DeskMessage::Look(service, reply) => self.call(None, reply, |mut services, clock| async move {
+                let seen = in_time(&clock, services.look(&service)).await;
                 (services, seen)
             }),
         }
@@ -174,8 +175,7 @@ where
             let clock = self.clock.clone();
             self.calls.spawn(async move {
                 let turned = in_time(&clock, services.turn(&service, number, &turn)).await;
-                let client = turned.is_some().then_some(services);
-                (client, Called::Turned(service, turned.unwrap_or_else(|| Err(no_answer_within(CALL_WITHIN)))))
+                (services, Called::Turned(service, turned))
             });
         }
     }
@@ -185,7 +185,7 @@ where
         &mut self,
         changes: Option<ServiceName>,
         reply: oneshot::Sender<Result<T, StoreError>>,
-        call: impl FnOnce(S) -> F,
+        call: impl FnOnce(S, C) -> F,
     ) where
         T: Send + 'static,
         F: Future<Output = (S, Result<T, StoreError>)> + Send + 'static,
@@ -196,12 +196,9 @@ where
             return;
         }
         self.calls_for_http += 1;
-        let (call, clock) = (call(self.clients.take()), self.clock.clone());
+        let call = call(self.clients.take(), self.clock.clone());
         self.calls.spawn(async move {
-            let (client, answer) = match in_time(&clock, call).await {
-                Some((services, answer)) => (Some(services), answer),
-                None => (None, Err(no_answer_within(CALL_WITHIN))),
-            };
+            let (client, answer) = call.await;
             let changed = changes.filter(|_| answer.is_ok());
             let _ = reply.send(answer);
             (client, Called::Answered(changed))
@@ -234,7 +231,13 @@ where
                     tracing::warn!(%service, "Redis gives no share of the service: {error}; admissions end with the lease");
                 }
                 self.admissions.not_turned(service, &error.to_string(), now_ms);
-                Some(0)
+                // The next turn is due, and may have no answer either.
+                for reply in waiting {
+                    if reply.send(Admission::Denied(Denial::NoLease, 1)).is_ok() {
+                        self.observer.admissions(service, AdmissionEvent::Denied(Denial::NoLease), 1);
+                    }
+                }
+                return;
             }
         };
         if let Some(ended @ 1..) = ended {
@@ -257,11 +260,11 @@ where
     }
 }
 
-/// What a call is answered; `None`: it has no answer in time.
-async fn in_time<T>(clock: &impl Clock, call: impl Future<Output = T>) -> Option<T> {
+/// What a call is answered in time.
+async fn in_time<T>(clock: &impl Clock, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     tokio::select! {
         biased;
-        answer = call => Some(answer),
-        () = clock.sleep(CALL_WITHIN) => None,
+        answer = call => answer,
+        () = clock.sleep(CALL_WITHIN) => Err(no_answer_within(CALL_WITHIN)),
     }
 }

@@ -99,7 +99,7 @@ impl Limit for BatchBudgets {
         }
         let refused = |(record, wanted): (usize, &Wanted)| {
             let outcome = self.outcome(*wanted).filter(|outcome| *outcome != Outcome::Granted)?;
-            if let Some(denial) = self.denial(outcome) {
+            if let Some(denial) = self.denial(outcome, wanted.cost) {
                 denials.deny(record, denial);
             }
             Some(record)
@@ -263,11 +263,11 @@ impl BatchBudgets {
         self.outcome(self.wanted[record]) == Some(Outcome::Granted)
     }
 
-    /// Why an intent is denied of whose want this became, if it is.
-    fn denial(&self, outcome: Outcome) -> Option<GateDenial> {
+    /// Why an intent of this cost is denied of whose want this became, if it is.
+    fn denial(&self, outcome: Outcome, cost: u8) -> Option<GateDenial> {
         match outcome {
             Outcome::Granted => None,
-            Outcome::Denied(place) => Some((GateReason::Budget(place), self.free_at(place))),
+            Outcome::Denied(place) => Some((GateReason::Budget(place), self.free_at(place, cost))),
             Outcome::Unavailable(place) => match (self.rule(place).on_unavailable, self.policy.mode) {
                 (_, Mode::Shadow) => None,
                 (WhenUnavailable::Wait, Mode::Enforce) => Some((GateReason::BudgetWaits, None)),
@@ -284,9 +284,9 @@ impl BatchBudgets {
         self.answers.as_ref()?.spent.get(place as usize).copied().flatten()
     }
 
-    /// When a budget that denies may have tokens again.
-    fn free_at(&self, place: u32) -> Option<Time> {
-        let free_at = self.spent(place)?.free_at?;
+    /// When a budget that denies may have tokens again for an intent of this cost: never so many as are more than its limit.
+    fn free_at(&self, place: u32, cost: u8) -> Option<Time> {
+        let free_at = self.spent(place)?.free_at.filter(|_| u64::from(cost) <= self.rule(place).limit)?;
         let wait = free_at.saturating_sub(self.claim.judged_at);
         Some(self.now.plus(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
     }

@@ -1,7 +1,7 @@
-//! What replays pay: a budget that has not counted one is paid with its batch, or is owed.
+//! What replays pay: a budget that has not counted one is paid with its batch, or is owed. And when a budget frees.
 
 use super::*;
-use crate::history::decide::AdmitVerdict;
+use crate::{history::decide::AdmitVerdict, limit::budget::lease::Spent};
 
 const BUDGET: &str = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\nbest_effort = true\n";
 
@@ -77,5 +77,20 @@ fn a_replay_that_took_no_token_owes_it_while_its_admission_counts() {
         assert_eq!(owed.iter().map(|owed| owed.tokens).sum::<u64>(), tokens, "{span} {outcome:?} {ago_ms} ms ago");
         let admitted_at_ms = i64::try_from(PASSED.as_millis()).unwrap() - ago_ms;
         assert!(owed.iter().all(|owed| owed.admitted_at_ms == admitted_at_ms), "{owed:?}");
+    }
+}
+
+#[test]
+fn a_budget_that_is_spent_never_frees_for_what_costs_more_than_its_limit() {
+    let records = Rows::of([5, 6].map(|cost| format!(r#"{{"id":"{cost}","user_id":"u","cost":{cost}}}"#)));
+    let decider = decider(BUDGET);
+    let decoded = decider.decode(&records);
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
+    let spent = vec![Some(Spent { used: 5, free_at: Some(PASSED) })];
+    let (asked, _) = funded(gated, Answers { spent, ..with_outcomes(vec![Outcome::Denied(0); 2], None) });
+    let (decided, _settlement) = asked.finish();
+    for (record, eligible_at) in [Some(now()), None].into_iter().enumerate() {
+        let cause = Cause::Budget(DenyingBudget { name: "spring", limit: 5, used: 5 });
+        assert_eq!(decided.decision(record).verdict, Verdict::Suppressed(Suppressed { cause, eligible_at }));
     }
 }
