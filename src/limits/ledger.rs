@@ -49,15 +49,23 @@ impl<L: LooksAtBudgets> LedgerPool<L> {
     }
 
     async fn ask(&self, budgets: &[BudgetUse], tokens: u64, answers: &mut [Option<TakeAnswer>]) -> Result<(), String> {
-        let _permit = self.permits.acquire().await.map_err(|closed| closed.to_string())?;
-        let mut ledger = self.clients.lock().await.take();
-        let mut outcome = Ok(());
-        for (budgets, answers) in budgets.chunks(MOST_AT_ONCE).zip(answers.chunks_mut(MOST_AT_ONCE)) {
-            let looked = ledger.look(budgets, tokens, answers).await;
-            outcome = outcome.and(looked.map_err(|error| error.to_string()));
+        let mut taken = None;
+        let looks = async {
+            let _permit = self.permits.acquire().await.map_err(|closed| closed.to_string())?;
+            let ledger = taken.insert(self.clients.lock().await.take());
+            let mut outcome = Ok(());
+            for (budgets, answers) in budgets.chunks(MOST_AT_ONCE).zip(answers.chunks_mut(MOST_AT_ONCE)) {
+                let looked = ledger.look(budgets, tokens, answers).await;
+                outcome = outcome.and(looked.map_err(|error| error.to_string()));
+            }
+            outcome
+        };
+        let looked = timeout(LOOK_WITHIN, looks).await;
+        // Without an answer, too: it knows who did not answer, and asks others first.
+        if let Some(ledger) = taken {
+            self.clients.lock().await.put_back(ledger);
         }
-        self.clients.lock().await.put_back(ledger);
-        outcome
+        looked.unwrap_or_else(|_| Err(no_answer_within(LOOK_WITHIN).to_string()))
     }
 }
 
@@ -65,9 +73,39 @@ impl<L: LooksAtBudgets + 'static> LooksAtLedger for LedgerPool<L> {
     fn look<'a>(&'a self, budgets: &'a [BudgetUse], tokens: u64) -> Pin<Box<dyn Future<Output = Looked> + Send + 'a>> {
         Box::pin(async move {
             let mut answers = vec![None; budgets.len()];
-            let asked = timeout(LOOK_WITHIN, self.ask(budgets, tokens, &mut answers)).await;
-            let error = asked.unwrap_or_else(|_| Err(no_answer_within(LOOK_WITHIN).to_string())).err();
+            let error = self.ask(budgets, tokens, &mut answers).await.err();
             Looked { answers, error }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, mem};
+
+    use weir_core::{
+        limit::budget::{BudgetId, SpanNow},
+        ports::StoreError,
+    };
+
+    use super::*;
+
+    /// A client whose first look has no answer: by the next one it knows whom to ask.
+    struct Learns(bool);
+
+    impl LooksAtBudgets for Learns {
+        async fn look(&mut self, _: &[BudgetUse], _: u64, _: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+            if mem::replace(&mut self.0, true) { Ok(()) } else { pending().await }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_without_an_answer_looks_again() {
+        let pool = LedgerPool::new(|| Learns(false));
+        let id = BudgetId { name: "b".into(), campaign: None };
+        let span = SpanNow::Total;
+        let budgets = [BudgetUse { id, limit: 1, span, best_effort: false, unavailable_after: None }];
+        assert!(pool.look(&budgets, 1).await.error.is_some());
+        assert_eq!(pool.look(&budgets, 1).await.error, None);
     }
 }
