@@ -149,6 +149,7 @@ impl<S, C: Clock> QueryService<S, C> {
     ) -> impl Future<Output = Result<JudgedIntent<'b>, QueryError>> + use<'q, 'b, S, C> {
         let Self { decider, clock, funds, metrics, .. } = self;
         async move {
+            let mut has_claimed = false;
             loop {
                 let ground = Ground {
                     times: Times::One(now(clock)?),
@@ -163,7 +164,7 @@ impl<S, C: Clock> QueryService<S, C> {
                     None => (gated.ask(None), Vec::new()),
                     Some(Funds::Look(ledger)) => funds::look(gated, &**ledger).await,
                     Some(Funds::Take(claimant)) => {
-                        let Ok(asked) = claimant.fund(gated).await? else {
+                        let Ok(asked) = claimant.fund(gated, &mut has_claimed).await? else {
                             claimant.ready().await;
                             continue;
                         };

@@ -32,6 +32,8 @@ const QUEUE: usize = 256;
 enum Message {
     Claim {
         ticket: Ticket,
+        /// The claimant gives up the batch that it claimed for before, if that is pending.
+        is_new: bool,
         claim: Arc<Claim>,
         /// Told when a claim that was pending can be made again.
         wake: Arc<Notify>,
@@ -90,26 +92,29 @@ pub struct Claimant {
 pub struct Closed;
 
 impl Claimant {
-    /// Asks for what a batch needs; `None`: it is pending.
-    async fn ask_for(&self, claim: Arc<Claim>) -> Result<Option<Funded>, Closed> {
+    /// Asks for what a batch needs, which may be a new one; `None`: it is pending.
+    async fn ask_for(&self, is_new: bool, claim: Arc<Claim>) -> Result<Option<Funded>, Closed> {
         let (reply, funded) = oneshot::channel();
         let wake = Arc::clone(&self.wake);
-        let message = Message::Claim { ticket: self.ticket, claim, wake, reply };
+        let message = Message::Claim { ticket: self.ticket, is_new, claim, wake, reply };
         self.inbox.send(message).await.map_err(|_| Closed)?;
         funded.await.map_err(|_| Closed)
     }
 
     /// Takes what a batch needs in one step, of lanes and HTTP alike. Where it is pending, its place is reserved, and it is given up: what
-    /// it keeps until it is judged again, once [`Claimant::ready`] is done.
+    /// it keeps until it is judged again, once [`Claimant::ready`] is done. `has_claimed`: whether the same batch has claimed before; where it has not,
+    /// what another one was answered, and has reserved, is void.
     ///
     /// # Errors
     /// The process is ending.
     pub async fn fund<'b, R: Records>(
         &self,
         gated: GatedBatch<'b, R>,
+        has_claimed: &mut bool,
     ) -> Result<Result<AskedBatch<'b, R>, KeptLimits>, Closed> {
         let Some(claim) = gated.claim().map(Arc::clone) else { return Ok(Ok(gated.ask(None))) };
-        Ok(match self.ask_for(claim).await? {
+        let is_new = !std::mem::replace(has_claimed, true);
+        Ok(match self.ask_for(is_new, claim).await? {
             Some(funded) => Ok(gated.ask(Some(funded))),
             None => Err(gated.give_up()),
         })

@@ -75,9 +75,12 @@ where
                 Some(called) = self.calls.join_next() => self.take_answers(called),
                 Some(settling) = self.settled.recv() => self.leases.settle(settling, self.clock.passed()),
                 message = self.inbox.recv() => match message {
-                    Some(Message::Claim { ticket, claim, wake, reply }) => {
+                    Some(Message::Claim { ticket, is_new, claim, wake, reply }) => {
                         // What came back before the claim was made is taken first: it may have come after the look above.
                         self.settle_all();
+                        if is_new {
+                            self.leases.cancel(ticket);
+                        }
                         let funded = match self.leases.claim(ticket, &claim, self.clock.passed()) {
                             Claimed::Pending => {
                                 self.pending.insert(ticket, wake);

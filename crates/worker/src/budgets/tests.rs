@@ -114,7 +114,7 @@ impl Scene {
 
     /// What becomes of a claim of so many budgets, whose tokens count as spent.
     async fn claimed(&self, budgets: usize) -> Claimed {
-        let funded = self.claimant.ask_for(claim(budgets)).await.unwrap();
+        let funded = self.claimant.ask_for(false, claim(budgets)).await.unwrap();
         funded.map_or(Claimed::Pending, |funded| Claimed::Answered(funded.keep()))
     }
 
@@ -229,7 +229,7 @@ async fn what_is_granted_to_one_who_has_gone_comes_back() {
         let scene = Scene::start(|_| Fate::Taken);
         scene.wait_for_one().await;
         {
-            let mut claiming = pin!(scene.claimant.ask_for(claim(1)));
+            let mut claiming = pin!(scene.claimant.ask_for(false, claim(1)));
             let polled = poll_fn(|context| Poll::Ready(claiming.as_mut().poll(context))).await;
             assert!(polled.is_pending(), "the task has not run since");
             if is_answered {
@@ -263,17 +263,54 @@ async fn budgets_of_a_node_that_never_answers_keep_none_of_another_node_waiting(
     let connect = move || HalfSilent(ledger.clone());
     let (keeper, budgets) = BudgetKeeper::new(connect, SystemClock, Arc::new(TestObserver::default()));
     tokio::spawn(keeper.run());
-    assert!(budgets.claimant().ask_for(claim(SILENT)).await.unwrap().is_none());
+    assert!(budgets.claimant().ask_for(true, claim(SILENT)).await.unwrap().is_none());
     // Each of them was asked for in vain by then.
     tokio::time::sleep(Duration::from_secs(60)).await;
     for number in SILENT..SILENT + 10 {
         let claimant = budgets.claimant();
         let granted = async {
-            while claimant.ask_for(claim_of(number..number + 1)).await.unwrap().is_none() {
+            while claimant.ask_for(false, claim_of(number..number + 1)).await.unwrap().is_none() {
                 claimant.ready().await;
             }
         };
         timeout(Duration::from_secs(2), granted).await.expect("it has its turn");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+}
+
+/// A budget that is spent when it is asked first, and free soon after; another one never answers.
+struct SpentAtFirst(Arc<AtomicUsize>);
+
+impl Share<BudgetTokens> for SpentAtFirst {
+    async fn turn(&mut self, budget: &BudgetId, _: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
+        if budget.campaign.as_deref() == Some("1") {
+            pending::<()>().await;
+        }
+        let is_first = self.0.fetch_add(1, Ordering::Relaxed) == 0;
+        let (granted, free_in_ms) = if is_first { (0, Some(1)) } else { (turn.want, Some(0)) };
+        Ok(TakeAnswer { granted, free_in_ms, ..TakeAnswer::default() })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_not_denied_by_what_a_batch_was_answered_that_its_claimant_has_given_up() {
+    let made = Arc::<AtomicUsize>::default();
+    let turns = Arc::clone(&made);
+    let connect = move || SpentAtFirst(Arc::clone(&turns));
+    let (keeper, budgets) = BudgetKeeper::new(connect, SystemClock, Arc::new(TestObserver::default()));
+    tokio::spawn(keeper.run());
+    let claimant = budgets.claimant();
+    assert!(claimant.ask_for(true, claim(2)).await.unwrap().is_none());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(made.load(Ordering::Relaxed), 1, "it was denied, and waits for the other budget");
+    let answered = async {
+        let mut is_new = true;
+        loop {
+            if let Some(funded) = claimant.ask_for(std::mem::take(&mut is_new), claim(1)).await.unwrap() {
+                return funded.keep().outcomes;
+            }
+            claimant.ready().await;
+        }
+    };
+    assert_eq!(timeout(DEADLINE, answered).await.expect("it is answered"), [Outcome::Granted]);
 }

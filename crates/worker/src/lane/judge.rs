@@ -117,7 +117,8 @@ where
         if gated.is_short_of_permits() {
             return Err(Interruption::Rewind("the permits of intents that wait have gone back".to_owned()));
         }
-        let mut asked = match self.budgets.fund(gated.keeping(std::mem::take(&mut rounds.tokens))).await? {
+        let gated = gated.keeping(std::mem::take(&mut rounds.tokens));
+        let mut asked = match self.budgets.fund(gated, &mut rounds.has_claimed).await? {
             Ok(asked) => asked,
             Err(kept) => return Ok(Judged::Unfunded(self.keep(kept, rounds))),
         };

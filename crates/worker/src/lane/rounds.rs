@@ -17,14 +17,16 @@ pub(super) struct Rounds {
     was_asked: bool,
     /// Of what the rounds before have asked for.
     pub(super) tokens: KeptTokens,
+    /// Whether it has claimed tokens of budgets.
+    pub(super) has_claimed: bool,
     /// Whether it was judged again to claim tokens that it had kept.
     has_claimed_kept: bool,
 }
 
 impl Rounds {
     pub(super) fn begin(now: Duration) -> Self {
-        let tokens = KeptTokens::default();
-        Self { pauses: Box::new(backoff()), began: now, gated: None, was_asked: false, tokens, has_claimed_kept: false }
+        let (gated, was_asked, tokens, has_claimed, has_claimed_kept) = Default::default();
+        Self { pauses: Box::new(backoff()), began: now, gated, was_asked, tokens, has_claimed, has_claimed_kept }
     }
 
     /// Whether nothing has been asked for this batch before.

@@ -11,7 +11,8 @@ use crate::limit::{
     share::TurnNumber,
 };
 
-/// A batch's number, chosen by the caller, unlike that of any other batch of the process.
+/// A batch's number, chosen by the caller, unlike that of any other one that is pending. Before it is given to another batch, the one before is
+/// [cancelled](super::Leases::cancel): that one's answers are not for this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
