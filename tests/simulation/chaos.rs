@@ -209,7 +209,8 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
             let slots = cluster.slots();
             let slot = slots[env.index(slots.len())];
             let from = cluster.owner(slot);
-            if from != group && !cluster.groups[from].wiped && !cluster.moving.contains_key(&slot) {
+            let may = from != group && cluster.keeps_right_clock(slot, group);
+            if may && !cluster.groups[from].wiped && !cluster.moving.contains_key(&slot) {
                 env.note(|| format!("slot {slot} moves from group {from} to {group}"));
                 cluster.moving.insert(slot, group);
                 spawn_local(reshard(Rc::clone(world), slot));

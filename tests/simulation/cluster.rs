@@ -407,6 +407,13 @@ impl Cluster {
         }
     }
 
+    /// Whether a node whose clock is right has a slot after this one has moved: weir does not ask the others for their time.
+    pub fn keeps_right_clock(&self, slot: u16, to: usize) -> bool {
+        let right = |group: &usize| self.wrong_clock != Some(*group);
+        let stays = |(at, of): (&u16, &usize)| *at != slot && right(of) && self.moving.get(at).is_none_or(right);
+        right(&to) || self.owners.iter().any(stays)
+    }
+
     /// Moves the next key of a migrating slot; the slot changes owners when none is left.
     pub fn move_on(&mut self, slot: u16) {
         let Some(&to) = self.moving.get(&slot) else { return };
