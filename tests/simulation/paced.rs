@@ -148,7 +148,8 @@ impl Judge<'_> {
     }
 
     /// No more is undelivered than some process knew to be room for, a moment before; and as many as nodes forgot that others held, and one
-    /// for each process that had no answer, and knew of room, but not for one of each member: it takes one all the same.
+    /// for each process that had no answer, and knew of room, but not for one of each member: it takes one all the same. One that has had
+    /// no answer yet takes all the room that it knows of, whatever others have.
     fn within_the_room(&mut self, book: &Book, approved: &[Approved<'_>], lost: &[(Duration, u64)]) {
         for (place, one) in approved.iter().enumerate() {
             if one.stray || one.unclear {
@@ -161,11 +162,18 @@ impl Judge<'_> {
             let turns = turns.iter().rev().take_while(|turn| turn.at >= since);
             let takes_one = |turn: &&Turn| turn.granted.is_none() && (1..turn.members).contains(&room_left(turn));
             let alone: BTreeSet<u64> = turns.clone().filter(takes_one).map(|turn| turn.process).collect();
-            let room = turns.map(|turn| turn.lag.saturating_add(turn.room)).max().unwrap_or(0);
+            let takes_all = |turn: &&Turn| turn.granted.is_none() && turn.members == 0;
+            let mut rooms = BTreeMap::<u64, u64>::new();
+            for turn in turns.clone().filter(takes_all) {
+                let most = rooms.entry(turn.process).or_default();
+                *most = turn.room.max(*most);
+            }
+            let shared = |turn: &Turn| if takes_all(&turn) { 0 } else { turn.room };
+            let room = turns.map(|turn| turn.lag.saturating_add(shared(turn))).max().unwrap_or(0);
             let lately = approved[..=place].iter().rev().take_while(|other| other.visible >= since);
             let strays = lately.filter(|other| other.stray || other.unclear).count() as u64;
             let lost = lost.iter().filter(|(at, _)| (since..=one.visible).contains(at)).map(|(_, permits)| permits);
-            let beside = strays + lost.sum::<u64>() + alone.len() as u64;
+            let beside = strays + lost.sum::<u64>() + alone.len() as u64 + rooms.values().sum::<u64>();
             if undelivered > room.saturating_add(beside) {
                 self.broken.push(format!(
                     "room: {undelivered} were undelivered at {:?}, with room for {room} and {beside} beside",

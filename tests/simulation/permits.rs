@@ -7,7 +7,7 @@ use weir_core::limit::{
         permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
         routes::{Pool, RouteState},
     },
-    share::LimitTask,
+    share::{LimitTask, is_overtaken},
 };
 use weir_redis::RedisShare;
 use weir_worker::{
@@ -41,7 +41,8 @@ pub struct Turn {
     pub lag: u64,
     /// The process has seen the offsets just now, and goes by them: not where it is repeated.
     pub is_known: bool,
-    /// The members of its last answer.
+    /// The members of its last answer; 0: it has had none since it started, or since the route came back into the policy, and it was not
+    /// overtaken.
     pub members: u64,
     /// What it was granted; `None`: the process has no answer.
     pub granted: Option<u64>,
@@ -59,6 +60,8 @@ pub struct Standing {
 #[derive(Debug, Default)]
 pub struct Book {
     pub turns: Vec<Turn>,
+    /// The members of each process's last answer, as long as it knows them.
+    members: BTreeMap<u64, u64>,
     /// What was undelivered when each process saw the offsets last.
     seen: BTreeMap<u64, u64>,
     /// When that was, unless it could not see them then.
@@ -153,7 +156,6 @@ pub struct SimPermits {
     process: u64,
     permits: RedisShare<RoutePermits>,
     reached: Reached,
-    members: u64,
     number: TurnNumber,
     /// What that was answered, and the rebalances by then.
     before: (u64, u64),
@@ -181,6 +183,7 @@ impl SimPermits {
         let left = |pool| state.left(pool, Duration::ZERO);
         let lag = book.seen.get(&self.process).copied().unwrap_or(0).max(undelivered);
         let is_known = !is_repeated && book.seen_at.get(&self.process).is_some_and(|at| *at + LOOK_HOLDS >= now);
+        let members = book.members.get(&self.process).copied().unwrap_or(0);
         let place = book.turns.len();
         book.turns.push(Turn {
             process: self.process,
@@ -193,7 +196,7 @@ impl SimPermits {
             reserved: 0,
             lag,
             is_known,
-            members: self.members,
+            members,
             granted: None,
         });
         self.last = Some((place, state.held().saturating_sub(left(Pool::General))));
@@ -215,11 +218,18 @@ impl Share<RoutePermits> for SimPermits {
         let outcome = self.permits.turn(key, number, turn).await;
         match outcome {
             Ok(grant) => {
-                lock(&self.reached.book).turns[place].granted = Some(grant.permits);
-                self.members = grant.members;
+                let mut book = lock(&self.reached.book);
+                book.turns[place].granted = Some(grant.permits);
+                book.members.insert(self.process, grant.members);
+                drop(book);
                 Ok(self.counted_twice(grant))
             }
             Err(error) => {
+                // It takes nothing.
+                if is_overtaken(&error) {
+                    let mut book = lock(&self.reached.book);
+                    book.turns[place].members = book.turns[place].members.max(1);
+                }
                 self.env.note(|| format!("process {}: no turn at the permits: {error}", self.process));
                 Err(error)
             }
@@ -230,7 +240,7 @@ impl Share<RoutePermits> for SimPermits {
 impl World {
     /// What the route takes in a process, by a keeper of its own until the process leaves, and what says when its tasks have ended.
     pub fn keep_routes(&self, process: &Rc<Process>, leave: &CancellationToken) -> Option<(Arc<Routes>, Receiver<()>)> {
-        self.setting.paced?;
+        let paced = self.setting.paced?;
         let (routes, number) = (Routes::new(), process.number);
         assert_eq!(routes.state(ROUTE).topic, THE_ROUTE);
         let (downstream, book) = (Arc::clone(&self.broker.borrow().downstream), Arc::clone(&self.book));
@@ -239,16 +249,21 @@ impl World {
         let held = HeldRoutes { routes: Arc::clone(&routes), offsets: Arc::new(offsets), clock: clock.clone() };
         let reached = Reached { downstream, book, state: routes.state(ROUTE) };
         let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
-        let permits = move || SimPermits {
-            env: env.clone(),
-            process: number,
-            permits: connect(),
-            reached: reached.clone(),
-            members: 1,
-            number: TurnNumber::default(),
-            before: (0, 0),
-            last: None,
-            untold: 0,
+        let permits = move || {
+            // A change of the policy leaves it what it knows, unless that had no route.
+            if paced.edits.iter().flatten().any(|(at, rule)| *rule == Rule::Removed && *at <= env.passed()) {
+                lock(&reached.book).members.remove(&number);
+            }
+            SimPermits {
+                env: env.clone(),
+                process: number,
+                permits: connect(),
+                reached: reached.clone(),
+                number: TurnNumber::default(),
+                before: (0, 0),
+                last: None,
+                untold: 0,
+            }
         };
         let (of, (running, ended)) = (Rc::clone(process), channel(1));
         let spawn = move |task: LimitTask| {
