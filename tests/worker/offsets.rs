@@ -192,8 +192,7 @@ fn at_a_first_start_of_many_lanes_none_takes_a_partition_for_an_added_one() {
     let mut scene = scene_from_latest("latest-many", 6);
     scene.set("WEIR__WORKER__LANES", "3");
     publish(&scene, OLD);
-    let mut workers = ["one", "other"].map(|instance| scene.worker(instance));
-    workers.iter().for_each(wait_ready);
+    let mut workers = scene.all_ready(["one", "other"]);
     scene.wait_at_end(&scene.name, &scene.topic("intents"));
     publish(&scene, NEW);
     scene.wait_until_drained();
