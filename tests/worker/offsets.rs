@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::group::commit_beginnings;
 use crate::support::{
     DEADLINE, POLICY, Scene, contains_all, ends, http::wait_ready, outcome::intent, paragraph, stop, succeed,
 };
@@ -261,11 +262,7 @@ fn where_the_user_wants_an_error_a_group_without_offsets_does_not_start() {
     let said = refused(&scene);
     assert!(said.contains("auto.offset.reset is error") && said.contains(&scene.topic("intents")), "{said}");
     // As Kafka's own tool does it.
-    let tool: BoundedConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
-    let mut earliest = TopicPartitionList::new();
-    earliest.add_partition_offset(&scene.topic("intents"), 0, Offset::Offset(0)).unwrap();
-    tool.commit(&earliest, CommitMode::Sync).unwrap();
-    drop(tool);
+    commit_beginnings(&scene);
     decided(&scene);
     assert_all(&scene, &OLD, &["approved"]);
 }
