@@ -40,10 +40,6 @@ budgets = [
 ]
 "#;
 
-fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
-    scene.publish_wave(name, 10_000..10_000 + count, more);
-}
-
 #[track_caller]
 fn row(client: &Client, name: &str, campaign: Option<&str>) -> Value {
     let all = client.get("/v1/budgets").json();
@@ -88,8 +84,8 @@ async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
     let expected = [bare("everything", 5_000, ("total", json!(true))), bare("sms", 20, ("window", json!("1h")))];
     assert_eq!(fresh, json!({"budgets": expected, "omitted": 0}), "no campaign is known yet");
 
-    publish(&scene, "spring", 100, &json!({"campaign": "spring", "channel": "push"}));
-    publish(&scene, "summer", 40, &json!({"campaign": "summer", "channel": "sms"}));
+    scene.publish_wave("spring", 10_000..10_100, &json!({"campaign": "spring", "channel": "push"}));
+    scene.publish_wave("summer", 10_000..10_040, &json!({"campaign": "summer", "channel": "sms"}));
     scene.drain(&mut worker);
     // 20 of summer are denied by sms.
     let mut spent = Value::Null;
@@ -185,7 +181,7 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
     wait_whole(&worker);
     let client = Client::of(&worker);
     for number in 0..9 {
-        publish(&scene, &format!("before {number}"), 3, &json!({"channel": format!("c{number}")}));
+        scene.publish_wave(&format!("before {number}"), 10_000..10_003, &json!({"channel": format!("c{number}")}));
     }
     scene.drain(&mut worker);
     let names: Vec<String> = (0..9).map(|number| format!("b{number}")).collect();
@@ -213,7 +209,7 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
         assert_eq!(row["why"], "cannot be read from Redis", "{row}");
     }
     // It is degraded once this instance needs more of it.
-    publish(&scene, "during", 60, &json!({"channel": format!("c{}", &on_it[0][1..])}));
+    scene.publish_wave("during", 10_000..10_060, &json!({"channel": format!("c{}", &on_it[0][1..])}));
     wait_until(DEADLINE, "the status names it", || {
         let entry = wait_degraded(&worker, "budget");
         let message = entry["message"].as_str().unwrap();

@@ -13,8 +13,7 @@ use crate::{
 
 #[test]
 fn what_takes_too_long_is_504_and_a_panic_is_500_and_neither_ends_the_server() {
-    let options = HttpSettings { timeout: Duration::from_secs(1), ..HttpSettings::default() };
-    let server = Server::start(&options);
+    let server = Server::start(&HttpSettings { timeout: Duration::from_secs(1), ..HttpSettings::default() });
     server.client.get("/v1/users/7").problem(504, "timeout");
     server.client.decide("", &serde_json::json!({"id": "i", "user_id": 1})).problem(504, "timeout");
     server.client.get("/v1/users/panic").problem(500, "bug");
@@ -103,8 +102,7 @@ fn a_head_that_is_too_large_is_refused_with_a_problem_and_what_is_no_http_with_a
 
 #[test]
 fn a_body_over_the_limit_is_413_whether_its_length_is_said_or_not() {
-    let options = HttpSettings { body_bytes: 1024, ..HttpSettings::default() };
-    let server = Server::start(&options);
+    let server = Server::start(&HttpSettings { body_bytes: 1024, ..HttpSettings::default() });
     let client = &server.client;
     client.send("POST", "/v1/decisions", &[JSON], &[b' '; 1025]).problem(413, "too_large");
     let chunk = format!("{:x}\r\n{}\r\n0\r\n\r\n", 4096, " ".repeat(4096));

@@ -15,7 +15,7 @@ use crate::{
     client::{Client, JSON, Reply},
     support::{
         DEADLINE, POLICY, Scene,
-        http::{degraded, metric, wait_degraded, wait_ready},
+        http::{degraded, metric, wait_degraded},
     },
 };
 
@@ -71,8 +71,7 @@ fn share(client: &Client, service: &str) -> Value {
 fn two(name: &str) -> (Scene, [Worker; 2]) {
     let mut scene = Scene::new(name, 2, POLICY);
     scene.set("WEIR__HTTP__RATE", "0");
-    let workers = ["a", "b"].map(|instance| scene.worker(instance));
-    workers.iter().for_each(wait_ready);
+    let workers = scene.all_ready(["a", "b"]);
     (scene, workers)
 }
 

@@ -50,15 +50,9 @@ impl Instance {
         let new: u64 = told.iter().map(|active| active.new).sum();
         let (known, held) = (self.known + new, self.held.saturating_sub(new));
         self.turn.number += 1;
-        let request = SyncRequest {
-            wanted: MOST,
-            cursor: self.cursor.clone(),
-            active: told.to_vec(),
-            window_ms: WINDOW_MS,
-            member_for_ms: MEMBER_FOR_MS,
-            held,
-            room: Some(MOST.saturating_sub(known)),
-        };
+        let (cursor, active, room) = (self.cursor.clone(), told.to_vec(), Some(MOST.saturating_sub(known)));
+        let (window_ms, member_for_ms, wanted) = (WINDOW_MS, MEMBER_FOR_MS, MOST);
+        let request = SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room };
         let reply = self.log.turn(&(), self.turn, &request).await.unwrap();
         (self.held, self.cursor) = (reply.held, reply.cursor.clone());
         self.known = known + reply.active.iter().map(|active| active.new).sum::<u64>();

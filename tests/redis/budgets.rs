@@ -183,13 +183,8 @@ async fn a_frozen_node_keeps_no_answer_of_the_others_away() {
     for name in names() {
         take_patiently(&mut ledger, &name, &turn(2)).await;
     }
-    let used = |name: String| BudgetUse {
-        id: budget(&name),
-        limit: LIMIT,
-        span: rolling(DAY_MS),
-        best_effort: true,
-        unavailable_after: None,
-    };
+    let (limit, span, unavailable_after) = (LIMIT, rolling(DAY_MS), None);
+    let used = |name: String| BudgetUse { id: budget(&name), limit, span, best_effort: true, unavailable_after };
     let uses: Vec<BudgetUse> = names().into_iter().map(used).collect();
     let slot = |used: &BudgetUse| opened.keyspace.slot(opened.keyspace.budget_shard(&used.id));
     let silent: Vec<bool> = uses.iter().map(|used| cluster.owner_of(slot(used)).unwrap() == 2).collect();

@@ -27,17 +27,13 @@ async fn waves(store: &mut RedisStore, numbers: std::ops::Range<u32>, limit: u32
     }
 }
 
-fn cluster(primaries: usize, replicas: usize) -> RedisCluster {
-    RedisCluster::start(primaries, replicas).unwrap()
-}
-
 fn own(cluster: &RedisCluster) -> RedisOptions {
     RedisOptions { response_timeout: Duration::from_millis(800), ..options(&cluster.nodes()) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_that_moved_are_found_and_those_that_move_go_on() {
-    let cluster = cluster(3, 0);
+    let cluster = RedisCluster::start(3, 0).unwrap();
     let options = own(&cluster);
     let mut store = fresh_store(&options).await;
     waves(&mut store, 0..1, 3).await;
@@ -70,9 +66,8 @@ async fn slots_that_moved_are_found_and_those_that_move_go_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_a_moving_slot_that_exist_nowhere_yet_are_written_where_they_will_be_found() {
-    let cluster = cluster(3, 0);
-    let mut options = own(&cluster);
-    options.users = 16 * 24 * 1000;
+    let cluster = RedisCluster::start(3, 0).unwrap();
+    let options = RedisOptions { users: 16 * 24 * 1000, ..own(&cluster) };
     let mut store = fresh_store(&options).await;
     let shard = 6;
     let slot = store.keyspace().slot(shard);
@@ -105,7 +100,7 @@ async fn keys_of_a_moving_slot_that_exist_nowhere_yet_are_written_where_they_wil
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failovers_planned_and_not_are_followed() {
-    let mut cluster = cluster(3, 1);
+    let mut cluster = RedisCluster::start(3, 1).unwrap();
     let options = RedisOptions { wait_replicas: 1, ..own(&cluster) };
     let mut store = fresh_store(&options).await;
     waves(&mut store, 0..1, 3).await;
@@ -130,7 +125,7 @@ async fn failovers_planned_and_not_are_followed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_comes_back_empty_stops_its_shards_and_no_others() {
-    let mut cluster = cluster(3, 0);
+    let mut cluster = RedisCluster::start(3, 0).unwrap();
     let options = own(&cluster);
     let mut store = fresh_store(&options).await;
     waves(&mut store, 0..1, 1).await;

@@ -314,13 +314,8 @@ const EMBEDDED: &str = "the embedded store";
 async fn compare(case: &Case, stores: &mut Stores) -> Result<(), String> {
     let users = unique("u");
     let bounds = case.bounds();
-    let mut model = Model {
-        bounds,
-        kinds: KindTable::default(),
-        campaigns: Vec::new(),
-        histories: HashMap::new(),
-        swept: HashSet::new(),
-    };
+    let (kinds, campaigns, histories, swept) = Default::default();
+    let mut model = Model { bounds, kinds, campaigns, histories, swept };
     let mut embedded = EmbeddedStore::new(bounds);
     let ([single, cluster], marks) = of_bounds(&mut stores.by_bounds, bounds).await;
     let layout = single[0].keyspace().meta().layout;

@@ -225,9 +225,7 @@ async fn a_wiped_table_of_names_holds_up_only_sends_with_new_names() {
 #[tokio::test]
 async fn a_history_that_something_else_wrote_holds_up_its_user_only() {
     let server = server();
-    let mut options = own(&server);
-    options.users = 1;
-    let mut store = fresh_store(&options).await;
+    let mut store = fresh_store(&RedisOptions { users: 1, ..own(&server) }).await;
     admit_all(&mut store, &batch(at(0), &[], users(64))).await;
     let key = write(&server, &store, UserHash::of("u-5"), b"foreign");
     let (answers, result) = admit(&mut store, &batch(at(0), &[], users(64))).await;
@@ -290,14 +288,8 @@ async fn ten_thousand_sends_of_one_user_keep_their_order_and_a_call_does_a_bound
 
 /// Gives each of these users a history of 3,000 sends.
 fn give_long_histories(server: &RedisServer, store: &RedisStore, requests: &[AdmitRequest<'_>]) {
-    let entry = |number: u32| Entry {
-        at: at(0),
-        id: IdHash(number.into()),
-        origin: OriginMark(0),
-        kind: Kind::NONE,
-        campaign: Campaign::NONE,
-        cost: 1,
-    };
+    let (at, origin, kind, campaign) = (at(0), OriginMark(0), Kind::NONE, Campaign::NONE);
+    let entry = |number: u32| Entry { at, id: IdHash(number.into()), origin, kind, campaign, cost: 1 };
     let history = pack(&(0..3000).map(entry).collect::<Vec<_>>());
     for request in requests {
         write(server, store, request.user, &history);

@@ -19,7 +19,7 @@ use weir_core::{
     },
     ports::{Histories, StoreError},
 };
-use weir_redis::rebuild::Scope;
+use weir_redis::{RedisOptions, rebuild::Scope};
 
 /// How long a batch of one user with a full history may take, in a debug build on busy cores: about 1.5 s here.
 const SECONDS: Duration = Duration::from_secs(10);
@@ -61,8 +61,7 @@ async fn fill_a_history() -> Duration {
 
 #[tokio::test]
 async fn a_batch_that_takes_too_long_is_answered_in_part_and_a_smaller_one_whole() {
-    let mut options = options(&[Stack::shared().redis()]);
-    options.admit_time = Duration::from_millis(30);
+    let options = RedisOptions { admit_time: Duration::from_millis(30), ..options(&[Stack::shared().redis()]) };
     let mut store = fresh_store(&options).await;
     // Where this process has to wait for its turn, nothing may be answered in time.
     let mut tries = 0..100;
@@ -91,8 +90,7 @@ async fn a_batch_that_takes_too_long_is_answered_in_part_and_a_smaller_one_whole
 
 #[tokio::test]
 async fn a_rebuild_keeps_the_newest_sends_of_a_user_and_done_twice_changes_nothing() {
-    let mut options = options(&[Stack::shared().redis()]);
-    options.max_entries = 200;
+    let options = RedisOptions { max_entries: 200, ..options(&[Stack::shared().redis()]) };
     let opened = opened(&options).await.unwrap();
     let mut store = store(&options, &opened);
     let rebuild = begun(&options, &Scope::All).await.unwrap();

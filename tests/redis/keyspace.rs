@@ -308,8 +308,7 @@ async fn nobody_there_takes_no_longer_than_its_bounds() {
 
 async fn ask_nobody() -> std::time::Duration {
     let mut server = server();
-    let mut options = own(&server);
-    options.tries = 3;
+    let options = RedisOptions { tries: 3, ..own(&server) };
     server.kill();
     let started = std::time::Instant::now();
     temporary(opened(&options).await);

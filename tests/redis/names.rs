@@ -18,9 +18,8 @@ use weir_redis::{PooledStore, RedisPool, RedisStats, RedisStore};
 
 /// A send of this campaign, to a user of its own.
 fn of_campaign(name: &'static str, number: u32) -> AdmitRequest<'static> {
-    let mut request = request(&format!("u-{number}"), number);
-    request.class = ClassNames { campaign: Some(name), ..ClassNames::default() };
-    request
+    let class = ClassNames { campaign: Some(name), ..ClassNames::default() };
+    AdmitRequest { class, ..request(&format!("u-{number}"), number) }
 }
 
 fn number_of(store: &RedisStore, name: &str) -> Option<Campaign> {
@@ -148,9 +147,8 @@ async fn after_a_reconnect_a_table_that_lost_a_number_is_lost_history_until_it_i
 }
 
 fn on(channel: &'static str, number: u32) -> AdmitRequest<'static> {
-    let mut request = request("somebody", number);
-    request.class.channel = Some(channel);
-    request
+    let class = ClassNames { channel: Some(channel), ..ClassNames::default() };
+    AdmitRequest { class, ..request("somebody", number) }
 }
 
 fn sent_bytes(server: &RedisServer) -> u64 {

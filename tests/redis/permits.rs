@@ -1,6 +1,7 @@
 //! Instances share the permits of a route, and never hold more than its room and its rate allow.
 
 use std::{
+    slice,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -46,18 +47,8 @@ fn key_of(opened: &Opened, route: &RouteKey) -> String {
 
 /// A turn at a route with so much room, that wants so many permits.
 pub(crate) fn turn(room: u64, want: u64) -> PermitTurn {
-    PermitTurn {
-        lease: LEASE,
-        room: Some(room),
-        want,
-        unused: 0,
-        recent: 0,
-        rate: None,
-        slow: 1_000,
-        took: (0, 0),
-        delivery: DELIVERY,
-        rates: KeptRates::default(),
-    }
+    let (lease, room, took, delivery, rates) = (LEASE, Some(room), (0, 0), DELIVERY, KeptRates::default());
+    PermitTurn { lease, room, want, unused: 0, recent: 0, rate: None, slow: 1_000, took, delivery, rates }
 }
 
 async fn instances<const N: usize>(names: [&str; N]) -> (RedisServer, Opened, [RedisShare<RoutePermits>; N]) {
@@ -70,50 +61,37 @@ async fn take(permits: &mut RedisShare<RoutePermits>, turn: PermitTurn) -> Permi
     permits.turn(&route("email", None), next(), &turn).await.unwrap()
 }
 
-/// Takes turns for about two seconds: this rate is granted, no more and no less.
-async fn takes_a_rate(permits: &mut RedisShare<RoutePermits>, turn: PermitTurn, per_s: u64) {
-    let (began, mut before) = (Instant::now(), None);
-    // What has certainly come in since the turn before: a second's worth at most, and a permit or two may be cut off.
-    let (mut granted, mut least) = (0, Duration::ZERO);
-    for _ in 0..22 {
-        least += before.map_or(Duration::ZERO, |before: Instant| before.elapsed().min(Duration::from_secs(1)));
-        granted += take(permits, turn).await.permits;
-        before = Some(Instant::now());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    let of = |time: Duration| per_s * u64::try_from(time.as_millis()).unwrap() / 1_000;
-    let (least, most) = (of(least) * 98 / 100, of(began.elapsed()) + per_s);
-    assert!((least..=most).contains(&granted), "{granted} of {least} to {most}");
-}
-
 #[tokio::test]
 async fn a_rate_grants_one_second_of_it_at_a_time_and_takes_unused_permits_back() {
     let (_server, _, [mut a]) = instances(["a"]).await;
     let rated = |want, unused| PermitTurn { rate: Some(1_000), unused, ..turn(1_000_000, want) };
     take(&mut a, rated(1, 0)).await;
-    takes_a_rate(&mut a, rated(10_000, 0), 1_000).await;
+    share_a_rate(slice::from_mut(&mut a), &route("email", None), rated(10_000, 0), 1_000).await;
     assert_eq!(take(&mut a, rated(500, 500)).await.permits, 500, "what is returned can be had again");
 }
 
-/// Two instances that want all take turns for about two seconds, the same one first each time, both right behind each other: all of this
-/// rate is granted and no more, and one half to each of them.
-async fn share_a_rate(instances: &mut [RedisShare<RoutePermits>; 2], route: &RouteKey, rate: Option<u64>, per_s: u64) {
-    // Whatever the machine is busy with, both remain members.
-    let wants_all = PermitTurn { lease: Duration::from_secs(600), rate, ..turn(1_000_000, 100_000) };
-    let (began, mut before, mut granted) = (Instant::now(), None, [0; 2]);
-    // What has certainly come in from both turns to the next ones: a second's worth at most, and a permit or two may be cut off.
-    let mut least = Duration::ZERO;
+/// A turn that wants all of a rate. Whatever the machine is busy with, who takes it remains a member.
+fn wants_all(rate: Option<u64>) -> PermitTurn {
+    PermitTurn { lease: Duration::from_secs(600), rate, ..turn(1_000_000, 100_000) }
+}
+
+/// An instance or two take turns for about two seconds, the same one first each time, both right behind each other: all of this rate is
+/// granted and no more, and of two one half to each of them.
+async fn share_a_rate(instances: &mut [RedisShare<RoutePermits>], route: &RouteKey, turn: PermitTurn, per_s: u64) {
+    let (began, mut before, mut granted) = (Instant::now(), None, vec![0; instances.len()]);
+    // What has certainly come in from their turns to the next ones: a second's worth at most, and a permit or two may be cut off of each.
+    let (mut least, percent) = (Duration::ZERO, if instances.len() == 1 { 98 } else { 95 });
     for _ in 0..22 {
         least += before.map_or(Duration::ZERO, |before: Instant| before.elapsed().min(Duration::from_secs(1)));
         for (instance, granted) in instances.iter_mut().zip(&mut granted) {
-            *granted += instance.turn(route, next(), &wants_all).await.unwrap().permits;
+            *granted += instance.turn(route, next(), &turn).await.unwrap().permits;
         }
         before = Some(Instant::now());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let of = |time: Duration| per_s * u64::try_from(time.as_millis()).unwrap() / 1_000;
     let sum: u64 = granted.iter().sum();
-    let (least, most) = (of(least) * 95 / 100, of(began.elapsed()) + per_s);
+    let (least, most) = (of(least) * percent / 100, of(began.elapsed()) + per_s);
     assert!((least..=most).contains(&sum), "{granted:?} of {least} to {most}");
     assert!(granted.iter().all(|granted| granted * 10 >= sum * 4), "one has much less than half: {granted:?}");
 }
@@ -121,7 +99,7 @@ async fn share_a_rate(instances: &mut [RedisShare<RoutePermits>; 2], route: &Rou
 #[tokio::test]
 async fn two_instances_that_want_all_of_a_rate_have_half_of_it_each_and_no_more() {
     let (_server, _, mut both) = instances(["a", "b"]).await;
-    share_a_rate(&mut both, &route("email", None), Some(500), 500).await;
+    share_a_rate(&mut both, &route("email", None), wants_all(Some(500)), 500).await;
 }
 
 /// Instances of a service register: name, `<capacity per second>:<concurrency>:<timeout>:<network>`, and for how long from now.
@@ -139,7 +117,7 @@ async fn two_instances_that_want_all_of_what_a_service_has_registered_have_half_
     register(&server, &opened, "hedwig", &[("one", "300:10:5000:50", 600), ("two", "200:10:5000:50", 600)]);
     for rate in [None, Some(800)] {
         let name = if rate.is_none() { "email" } else { "push" };
-        share_a_rate(&mut both, &route(name, Some("hedwig")), rate, 500).await;
+        share_a_rate(&mut both, &route(name, Some("hedwig")), wants_all(rate), 500).await;
     }
 }
 
@@ -213,10 +191,8 @@ async fn the_highest_rate_is_kept_for_an_hour() {
 #[tokio::test]
 async fn all_members_take_the_least_factor_s_part_of_the_rate() {
     let (_server, _, [mut a, mut b]) = instances(["a", "b"]).await;
-    // Whatever the machine is busy with, both remain members.
-    let lease = Duration::from_secs(600);
-    let rated = |slow| PermitTurn { lease, rate: Some(1_000), room: None, slow, ..turn(0, 10_000) };
+    let rated = |slow| PermitTurn { room: None, want: 10_000, slow, ..wants_all(Some(1_000)) };
     take(&mut a, PermitTurn { want: 0, ..rated(490) }).await;
     take(&mut b, rated(1_000)).await;
-    takes_a_rate(&mut b, rated(1_000), 490).await;
+    share_a_rate(slice::from_mut(&mut b), &route("email", None), rated(1_000), 490).await;
 }

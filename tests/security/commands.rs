@@ -27,7 +27,6 @@ fn as_user(scene: &mut Scene, user: &'static str, blocks: &[&str], without: &str
     let lines = blocks.iter().flat_map(|block| lines(block, scene));
     let lines: Vec<String> = lines.filter(|line| without.is_empty() || !line.contains(without)).collect();
     STAGE.grant(user, &lines);
-    scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__PROPERTIES"));
     STAGE.come_by(scene, EntryPoint::Mutual(user));
 }
 

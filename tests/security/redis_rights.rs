@@ -161,12 +161,10 @@ async fn each_word_that_services_need_is_on_the_page_and_named_where_it_is_missi
 #[tokio::test]
 async fn keys_of_another_prefix_are_out_of_reach() {
     let server = RedisServer::start::<&str>(&[]).unwrap();
-    let mut command = vec!["acl".to_owned(), "setuser".to_owned(), "weir".to_owned()];
-    command.extend(page::redis_rights("redis", "elsewhere", "secret"));
-    server.cli(&command.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     let mut options = options(&[server.url()]);
-    options.username = Some("weir".to_owned());
-    options.password = Some(Password::Given("secret".to_owned()));
+    let prefix = std::mem::replace(&mut options.prefix, "elsewhere".to_owned());
+    restrict(&server, &mut options, &[], None);
+    options.prefix = prefix;
     let said = everything(&options).await;
     assert!(said.contains("keys") && said.contains("redis.prefix"), "{said}");
 }

@@ -67,7 +67,6 @@ fn lacking(scene: &mut Scene, case: &Case) -> Worker {
     let lines = lines("kafka run", scene).into_iter().map(own);
     let kept = lines.filter(|line| !line.contains(&case.without)).chain(case.with.clone());
     STAGE.grant(case.user, &kept.collect::<Vec<_>>());
-    scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
     STAGE.come_by(scene, EntryPoint::Mutual(case.user));
     scene.set("WEIR__KAFKA__GROUP", group);
     scene.set("WEIR__KAFKA__DELIVERY", case.delivery);
@@ -101,7 +100,6 @@ fn check_finds_each_right_that_a_worker_would_lack_and_says_which_one_it_lacks_i
     let run = lines("kafka run", &scene);
     let kept: Vec<String> = run.iter().filter(|line| !line.contains("--transactional-id")).cloned().collect();
     STAGE.grant("check-no-transaction", &[kept, lines("kafka check", &scene)].concat());
-    scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
     STAGE.come_by(&mut scene, EntryPoint::Mutual("check-no-transaction"));
     let (exit, said) = check(&scene, &[], &[]);
     assert_eq!(exit, Exit::Code(1), "{said}");

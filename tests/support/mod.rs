@@ -444,6 +444,13 @@ drain = "0s"
         worker
     }
 
+    /// Workers that have all said so.
+    pub fn all_ready<const N: usize>(&self, instances: [&str; N]) -> [Worker; N] {
+        let workers = instances.map(|instance| self.worker(instance));
+        workers.iter().for_each(http::wait_ready);
+        workers
+    }
+
     /// A worker that has decided all intents.
     pub fn drained(&self, instance: &str) -> Worker {
         let mut worker = self.worker(instance);

@@ -5,22 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
-use testkit::{SLOW_INTERVAL, wait_until, wait_until_every, worker::Worker};
+use serde_json::json;
+use testkit::{SLOW_INTERVAL, wait_until, wait_until_every};
 
 use crate::{
     deferral::Lapse,
     support::{
         DEADLINE, Decision, Scene, approval,
-        http::{metric, wait_ready},
+        http::metric,
         outcome::{intent, time_ms, zone_of_noon},
         stop, unlimited,
     },
 };
-
-fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
-    scene.publish_wave(name, 10_000..10_000 + count, more);
-}
 
 /// How many were decided for each reason, of those whose id begins so.
 fn reasons<'d>(decisions: &'d BTreeMap<String, Decision>, name: &str) -> BTreeMap<&'d str, usize> {
@@ -44,9 +40,8 @@ fn three_workers_spend_a_budget_to_its_end_and_not_beyond() {
     const OFFERED: usize = 30_000;
     let budgets = "[[budgets]]\nname = \"day\"\nlimit = 10_000\nwindow = \"1d\"\n";
     let scene = Scene::new("budget-three", 6, &unlimited(1, budgets));
-    let mut workers: Vec<Worker> = ["a", "b", "c"].into_iter().map(|name| scene.worker(name)).collect();
-    workers.iter().for_each(wait_ready);
-    publish(&scene, "offered", OFFERED, &json!({}));
+    let mut workers = scene.all_ready(["a", "b", "c"]);
+    scene.publish_wave("offered", 10_000..10_000 + OFFERED, &json!({}));
     scene.wait_until_drained_or(|| workers.iter_mut().for_each(|worker| assert_eq!(worker.exit(), None)));
 
     let decisions = scene.decisions();
@@ -76,10 +71,9 @@ fn roll(name: &str, window_s: u32, limit: usize, burst: usize) -> (usize, usize)
     let budgets =
         format!("[[budgets]]\nname = \"rolling\"\nlimit = {limit}\nwindow = \"{window_s}s\"\nbest_effort = true\n");
     let scene = Scene::new(name, 2, &unlimited(1, &budgets));
-    let workers: Vec<Worker> = ["a", "b"].into_iter().map(|name| scene.worker(name)).collect();
-    workers.iter().for_each(wait_ready);
+    let _workers = scene.all_ready(["a", "b"]);
     // The windows begin with what is decided here, however long that takes.
-    publish(&scene, "first", burst, &json!({}));
+    scene.publish_wave("first", 10_000..10_000 + burst, &json!({}));
     scene.wait_until_drained();
     let began = Instant::now();
     let windows = |count: f64| Duration::from_secs(window_s.into()).mul_f64(count);
@@ -93,7 +87,7 @@ fn roll(name: &str, window_s: u32, limit: usize, burst: usize) -> (usize, usize)
             after_three = Some(approved());
         }
         // A burst at every boundary of a bucket, which is a sixtieth of a window.
-        publish(&scene, &format!("wave-{wave}"), burst, &json!({}));
+        scene.publish_wave(&format!("wave-{wave}"), 10_000..10_000 + burst, &json!({}));
         wave += 1;
         let next = began + windows(f64::from(wave) / 60.0);
         wait_until(DEADLINE, "the next bucket begins", || Instant::now() >= next);
@@ -154,7 +148,7 @@ fn what_a_spent_budget_defers_is_approved_once_it_frees() {
                    when_spent = \"defer\"\n";
     let mut lapse = Lapse::begin("budget-defer", 1, &unlimited(1, budgets), "2026-11-20T09:30:00Z");
     let mut worker = lapse.worker("first");
-    publish(&lapse.scene, "offered", 150, &json!({}));
+    lapse.scene.publish_wave("offered", 10_000..10_150, &json!({}));
     wait_until_every(SLOW_INTERVAL, DEADLINE, "50 are deferred", || lapse.waiting() == 50);
     let decided = lapse.wait_decided(&mut worker, 100);
     assert!(decided.len() == 100 && decided.values().all(|reason| reason == "approved"), "{decided:?}");
@@ -175,14 +169,14 @@ fn a_budget_of_each_campaign_counts_costs_and_in_shadow_mode_a_spent_one_is_repo
     let scene = Scene::new("budget-each", 1, &policy);
     let mut worker = scene.worker("only");
     for campaign in ["spring", "summer"] {
-        publish(&scene, campaign, 60, &json!({"campaign": campaign, "channel": "email", "cost": 3}));
+        scene.publish_wave(campaign, 10_000..10_060, &json!({"campaign": campaign, "channel": "email", "cost": 3}));
     }
-    publish(&scene, "push", 60, &json!({"campaign": "spring", "channel": "push", "cost": 3}));
-    publish(&scene, "none", 60, &json!({"channel": "email", "cost": 3}));
+    scene.publish_wave("push", 10_000..10_060, &json!({"campaign": "spring", "channel": "push", "cost": 3}));
+    scene.publish_wave("none", 10_000..10_060, &json!({"channel": "email", "cost": 3}));
     scene.drain(&mut worker);
     let all = "[[budgets]]\nname = \"all\"\nlimit = 10\ntotal = true\n";
     scene.change_policy(&worker, "2", &format!("shadow = true\n{}", unlimited(2, all)));
-    publish(&scene, "shadow", 50, &json!({}));
+    scene.publish_wave("shadow", 10_000..10_050, &json!({}));
     scene.drain(&mut worker);
     let decisions = scene.decisions();
     for campaign in ["spring", "summer"] {

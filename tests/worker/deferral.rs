@@ -105,6 +105,12 @@ impl Lapse {
     }
 }
 
+/// A record with the headers of a deferred one: due, origin, first at, why and count.
+pub(super) fn deferred_as(record: Record, values: [&str; 5]) -> Record {
+    let names = ["weir-due", "weir-origin", "weir-first-at", "weir-why", "weir-count"];
+    names.into_iter().zip(values).fold(record, |record, (name, value)| record.header(name, value))
+}
+
 /// A policy whose caps deny nothing here.
 pub(super) const PLAIN: &str =
     "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
@@ -134,15 +140,7 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
     let at = |clock: &str| json!({"not_before": format!("2026-11-20T{clock}:00Z")});
     let forged = |record: Record| {
         // What an approved record of "now" came from, and a time that is long gone.
-        let origin = format!("{}/0/0/", lapse.scene.topic("intents"));
-        let headers = [
-            ("weir-due", "0"),
-            ("weir-origin", &*origin),
-            ("weir-first-at", "0"),
-            ("weir-why", "cap"),
-            ("weir-count", "7"),
-        ];
-        headers.into_iter().fold(record, |record, (name, value)| record.header(name, value))
+        deferred_as(record, ["0", &format!("{}/0/0/", lapse.scene.topic("intents")), "0", "cap", "7"])
     };
     lapse.scene.publish([
         intent("now", "u-now", json!({})).partition(0),

@@ -94,10 +94,10 @@ fn settle(member: &mut KafkaSource) {
 
 /// The group has committed the beginning of all partitions, so that no start is committed by a generation that is over: that
 /// would be refused, and no answer be given.
-fn commit_beginnings(scene: &Scene) {
+pub(super) fn commit_beginnings(scene: &Scene) {
     let somebody: BoundedConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
     let mut offsets = TopicPartitionList::new();
-    for partition in 0..PARTITIONS {
+    for partition in 0..scene.partitions {
         offsets.add_partition_offset(&scene.topic("intents"), partition, Offset::Offset(0)).unwrap();
     }
     somebody.commit(&offsets, CommitMode::Sync).unwrap();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::group::commit_beginnings;
 use crate::support::{
     DEADLINE, POLICY, Scene, contains_all, ends, http::wait_ready, outcome::intent, paragraph, stop, succeed,
 };
@@ -192,8 +193,7 @@ fn at_a_first_start_of_many_lanes_none_takes_a_partition_for_an_added_one() {
     let mut scene = scene_from_latest("latest-many", 6);
     scene.set("WEIR__WORKER__LANES", "3");
     publish(&scene, OLD);
-    let mut workers = ["one", "other"].map(|instance| scene.worker(instance));
-    workers.iter().for_each(wait_ready);
+    let mut workers = scene.all_ready(["one", "other"]);
     scene.wait_at_end(&scene.name, &scene.topic("intents"));
     publish(&scene, NEW);
     scene.wait_until_drained();
@@ -262,11 +262,7 @@ fn where_the_user_wants_an_error_a_group_without_offsets_does_not_start() {
     let said = refused(&scene);
     assert!(said.contains("auto.offset.reset is error") && said.contains(&scene.topic("intents")), "{said}");
     // As Kafka's own tool does it.
-    let tool: BoundedConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
-    let mut earliest = TopicPartitionList::new();
-    earliest.add_partition_offset(&scene.topic("intents"), 0, Offset::Offset(0)).unwrap();
-    tool.commit(&earliest, CommitMode::Sync).unwrap();
-    drop(tool);
+    commit_beginnings(&scene);
     decided(&scene);
     assert_all(&scene, &OLD, &["approved"]);
 }

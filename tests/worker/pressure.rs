@@ -53,12 +53,6 @@ fn active(worker: &Worker) -> f64 {
     metric(worker, "weir_pressure_active_users", "").unwrap_or(0.0)
 }
 
-fn workers<const N: usize>(scene: &Scene, names: [&str; N]) -> [Worker; N] {
-    let workers = names.map(|name| scene.worker(name));
-    workers.iter().for_each(wait_ready);
-    workers
-}
-
 /// Publishes waves of users, all of them again and again, until the instances let nobody else in.
 fn fill(scene: &Scene, workers: &[Worker]) -> usize {
     let began = Instant::now();
@@ -75,7 +69,7 @@ fn fill(scene: &Scene, workers: &[Worker]) -> usize {
 #[test]
 fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_rolling_restart() {
     let scene = Scene::new("pressure-three", 6, &policy(MOST));
-    let all = workers(&scene, ["a", "b", "c"]);
+    let all = scene.all_ready(["a", "b", "c"]);
     let waves = fill(&scene, &all);
     let agree = || all.iter().all(|worker| active(worker) == active(&all[0]));
     wait_until(DEADLINE, "each knows whom the others let in last", agree);
@@ -152,7 +146,7 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
     const TIMES: usize = 3;
     const MOST: usize = 10_000;
     let scene = Scene::new("pressure-moves", 6, &policy(MOST));
-    let [stays] = workers(&scene, ["stays"]);
+    let [stays] = scene.all_ready(["stays"]);
     scene.publish_wave("full", 0..MOST * 105 / 100, &email());
     wait_until(DEADLINE, "nobody else may come in", || metric(&stays, "weir_pressure_throttling", "") == Some(1.0));
     // From now on there are no places: who is not known to be active is turned away.
@@ -161,7 +155,7 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
     std::thread::scope(|threads| {
         threads.spawn(|| publish_until(&scene, &ends));
         for _ in 0..TIMES {
-            let [mut comes] = workers(&scene, ["comes"]);
+            let [mut comes] = scene.all_ready(["comes"]);
             // It has written to users whom "stays" had brought in. Then it leaves "stays" those whom it has brought in itself.
             let decided = || metric(&comes, "weir_decisions_total", "").unwrap_or(0.0);
             wait_until(DEADLINE, "it has decided", || decided() >= 500.0);
@@ -182,7 +176,7 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
 #[test]
 fn while_redis_is_away_active_users_pass_and_it_is_reported() {
     let (mut server, scene) = Scene::with_redis("pressure-away", 1, &policy(1_000));
-    let [worker] = workers(&scene, ["only"]);
+    let [worker] = scene.all_ready(["only"]);
     scene.decide_wave("first", 0..100, &push());
     wait_until(DEADLINE, "they are active", || active(&worker) >= 98.0);
     server.freeze();
@@ -221,7 +215,7 @@ fn deferred_users_come_in_window_by_window() {
     const USERS: usize = 2_200;
     let mut scene = Scene::new("pressure-defer", 2, &deferring(MOST));
     scene.defer(1);
-    let workers = workers(&scene, ["a", "b"]);
+    let workers = scene.all_ready(["a", "b"]);
     scene.publish_wave("all", 0..USERS, &push());
     let mut outputs = scene.kafka.reader(&scene.topic("approved")).unwrap();
     let (mut approved, mut most_active) = (0, 0.0_f64);

@@ -196,15 +196,9 @@ impl Shared for Active {
         let users = vec![ActivityHash(member as u64)];
         let kept = &mut self.kept[member];
         kept.turn.number += 1;
-        let request = SyncRequest {
-            cursor: None,
-            window_ms: WINDOWS_MS[2],
-            member_for_ms: MEMBER_FOR_MS,
-            held: kept.held,
-            wanted: Self::ALL,
-            room: Some(Self::ALL),
-            active: vec![ActiveIn { minute: MINUTE, new: 0, users }],
-        };
+        let (cursor, active, held) = (None, vec![ActiveIn { minute: MINUTE, new: 0, users }], kept.held);
+        let (window_ms, member_for_ms, wanted, room) = (WINDOWS_MS[2], MEMBER_FOR_MS, Self::ALL, Some(Self::ALL));
+        let request = SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room };
         Turn { number: kept.turn, request }
     }
 

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use testkit::kafka::Record;
 
 use crate::{
-    contract::run::{DAY_MS, HOUR_MS, RUN, Records},
+    contract::run::{DAY_MS, HOUR_MS, RUN, Records, of},
     support::{
         is_by_schema,
-        outcome::{Outcome, OutcomeKind, case, intent, time_ms},
+        outcome::{OutcomeKind, case, intent, time_ms},
     },
 };
 
@@ -28,18 +28,10 @@ pub fn records() -> Records {
     ]
 }
 
-fn of(name: &str) -> &'static Outcome {
-    RUN.outcomes.of(name)
-}
-
-fn ours(name: &str) -> Vec<(String, String)> {
-    of(name).ours()
-}
-
 /// The one header of an approved record: as it is written, but for its time, versions and numbers.
 #[track_caller]
 fn header_is(name: &str, expected: &str) {
-    let ours = ours(name);
+    let ours = of(name).ours();
     let [(header, text)] = ours.as_slice() else { panic!("{name}: {ours:?}") };
     assert_eq!(header, "weir-decision");
     let decided_at = of(name).approval()["decided_at"].as_str().unwrap().to_owned();

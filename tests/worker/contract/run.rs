@@ -20,7 +20,10 @@ use weir_worker::clock::SystemClock;
 
 use crate::{
     contract::{caps, decisions, intents, time, topics},
-    support::{Scene, outcome::Outcomes},
+    support::{
+        Scene,
+        outcome::{Outcome, Outcomes},
+    },
 };
 
 pub const HOUR_MS: i64 = 3_600_000;
@@ -144,6 +147,10 @@ fn remember(scene: &Scene, mut earlier: Vec<Earlier>) -> i64 {
         }
     });
     Time::millis(now)
+}
+
+pub fn of(name: &str) -> &'static Outcome {
+    RUN.outcomes.of(name)
 }
 
 /// The words of a table, for comparing with series of verdicts.

@@ -5,8 +5,8 @@ use weir_core::ports::Clock;
 use weir_worker::clock::SystemClock;
 
 use crate::{
-    contract::run::{DAY_MS, Earlier, HOUR_MS, RUN, Records},
-    support::outcome::{Outcome, OutcomeKind, intent, time_ms},
+    contract::run::{DAY_MS, Earlier, HOUR_MS, RUN, Records, of},
+    support::outcome::{OutcomeKind, intent, time_ms},
 };
 
 /// Zones of whole hours without summer time, from 12 h behind UTC to 14 h ahead; POSIX writes the sign the other way.
@@ -58,10 +58,6 @@ pub fn records() -> Records {
         held("expired bypass", json!({"expires_at": now_ms - 1, "category": "transactional"})),
     ]);
     records
-}
-
-fn of(name: &str) -> &'static Outcome {
-    RUN.outcomes.of(name)
 }
 
 fn day_of(ms: i64, offset_ms: i64) -> i64 {

@@ -9,7 +9,10 @@ use weir_core::{limit::route::MAX_WAIT_MS, ports::Clock as _};
 use weir_worker::clock::SystemClock;
 
 use super::{looking, mails, paced, routed, waits};
-use crate::support::{DEADLINE, Scene, http::metric, outcome::cases, unlimited};
+use crate::{
+    deferral::deferred_as,
+    support::{DEADLINE, Scene, http::metric, outcome::cases, unlimited},
+};
 
 const HOUR_MS: i64 = 3_600_000;
 const PARTITIONS: i32 = 4;
@@ -21,14 +24,7 @@ fn waiting(scene: &Scene, campaign: &'static str, each: usize, waited_ms: i64) -
     let all = mails(campaign, each * PARTITIONS as usize).enumerate();
     let of_ours = all.map(|(number, mail)| {
         let origin = format!("{topic}/0/{number}/");
-        let ours = [
-            ("weir-due", since.as_str()),
-            ("weir-origin", origin.as_str()),
-            ("weir-first-at", since.as_str()),
-            ("weir-why", "capacity"),
-            ("weir-count", "1"),
-        ];
-        let mail = ours.into_iter().fold(mail, |mail, (name, value)| mail.header(name, value));
+        let mail = deferred_as(mail, [&since, &origin, &since, "capacity", "1"]);
         mail.partition(number as i32 % PARTITIONS).timestamp_ms(at_ms)
     });
     of_ours.collect()

@@ -98,6 +98,11 @@ impl World {
         (decided.outputs(&|_| None).0, settlement)
     }
 
+    /// So many permits of a lane.
+    fn taken(&self, permits: u64) -> Taken {
+        Taken::general(Arc::clone(&self.email), permits, PASSED)
+    }
+
     /// Whether intents that have waited would wait again, with these permits of their lane.
     fn is_short(&self, batch: &Rows, permits: Taken) -> bool {
         let decoded = self.decider.decode(batch);
@@ -218,8 +223,7 @@ fn an_intent_queues_behind_those_that_wait_and_a_waiting_one_does_not() {
     world.waits(vec![0, 0]);
     assert_eq!(world.decide(&emails(1)), ["approved"]);
     world.waits(vec![5, 0]);
-    let taken = Taken::general(Arc::clone(&world.email), 2, PASSED);
-    let (outputs, settlement) = world.outputs(&emails(2), Takes::WithPermits(taken));
+    let (outputs, settlement) = world.outputs(&emails(2), Takes::WithPermits(world.taken(2)));
     assert!(outputs.iter().all(|output| output.to.is_approved()));
     assert_eq!((settlement.permits(), world.left()), (2, (6, 0)));
 }
@@ -236,11 +240,10 @@ fn an_intent_that_waits_keeps_its_origin_and_is_due_at_any_time_by_any_clock() {
     assert_eq!((deferral.why, deferral.count, deferral.offset), (DeferReason::Capacity, 1, 0));
     // The clock of the instance that reads it is behind.
     waiting.0[0].deferral = Some(Deferral { first_at: now().plus(5_000), due: now().plus(5_000), ..deferral });
-    let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
-    assert_eq!(word(&world.outputs(&waiting, Takes::WithPermits(taken)).0[0]), "waits", "again, without a permit");
+    let again = || world.outputs(&waiting, Takes::WithPermits(world.taken(1))).0;
+    assert_eq!(word(&again()[0]), "waits", "again, without a permit");
     world.email.grant(1, 0, LEASE);
-    let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
-    let approved = &world.outputs(&waiting, Takes::WithPermits(taken)).0[0];
+    let approved = &again()[0];
     assert!(approved.to.is_approved() && approved.headers[0].1.contains(r#""deferred":{"why":"capacity","count":1,"#));
 }
 

@@ -13,9 +13,8 @@ fn an_intent_that_has_waited_for_72_hours_is_suppressed_and_needs_no_permit() {
         (MAX_WAIT_MS, 0, [too_long, too_long], false),
     ] {
         let world = World { waited_ms, ..World::new(EMAIL, (permits, 0)) };
-        let taken = || Taken::general(Arc::clone(&world.email), permits, PASSED);
-        assert_eq!(world.is_short(&emails(2), taken()), is_short, "{waited_ms} {permits}");
-        let (outputs, settlement) = world.outputs(&emails(2), Takes::WithPermits(taken()));
+        assert_eq!(world.is_short(&emails(2), world.taken(permits)), is_short, "{waited_ms} {permits}");
+        let (outputs, settlement) = world.outputs(&emails(2), Takes::WithPermits(world.taken(permits)));
         assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), expected, "{waited_ms} {permits}");
         assert_eq!(settlement.permits() > 0, expected[0] == "approved");
     }
@@ -26,9 +25,8 @@ fn an_intent_that_has_waited_for_72_hours_is_suppressed_and_needs_no_permit() {
 #[test]
 fn who_needs_no_permit_leaves_none_short() {
     let world = World::new(EMAIL, (1, 0));
-    let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
     let mixed = batch(&[("a", "email", ""), ("b", "email", r#","expires_at":1"#), ("c", "push", "")]);
-    assert!(!world.is_short(&mixed, taken), "one has expired, and one has no route");
+    assert!(!world.is_short(&mixed, world.taken(1)), "one has expired, and one has no route");
 }
 
 #[test]
@@ -43,8 +41,7 @@ fn a_permit_that_comes_back_is_not_for_one_that_pressure_denied_and_that_has_wai
         // From this place on they have waited for 72 hours.
         let mut aged = batch(&[("a", "email", ""), ("b", "email", "")]);
         aged.0[aged_from..].iter_mut().for_each(|row| row.timestamp = Some(now().plus(-MAX_WAIT_MS)));
-        let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
-        let (outputs, settlement) = world.outputs(&aged, Takes::WithPermits(taken));
+        let (outputs, settlement) = world.outputs(&aged, Takes::WithPermits(world.taken(1)));
         assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["cap for 3600000ms", second]);
         settlement.committed();
         assert_eq!(world.left(), left);

@@ -28,10 +28,9 @@ fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
     waiting.0.iter_mut().for_each(|row| row.deferral = Some(deferral.clone()));
     world.email.grant(1, 0, LEASE);
     world.waits(vec![5, 0]);
-    let taken = || Taken::general(Arc::clone(&world.email), 1, PASSED);
-    assert!(world.is_short(&waiting, taken()), "one would wait again");
+    assert!(world.is_short(&waiting, world.taken(1)), "one would wait again");
     waiting.0.truncate(1);
-    let (outputs, settlement) = world.outputs(&waiting, Takes::WithPermits(taken()));
+    let (outputs, settlement) = world.outputs(&waiting, Takes::WithPermits(world.taken(1)));
     assert_eq!(word(&outputs[0]), "approved");
     assert!(outputs[0].headers.is_empty(), "as it was");
     assert_eq!(settlement.permits(), 1);
@@ -58,8 +57,7 @@ fn a_retry_that_cannot_wait_is_undelivered_and_needs_no_permit() {
     assert_eq!(world.decide(&due(1, &expires)), ["undelivered: expired"]);
     // It has waited for too long.
     let world = World { waited_ms: MAX_WAIT_MS, ..World::new(EMAIL, (1, 0)) };
-    let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
-    let (outputs, _) = world.outputs(&due(1, ""), Takes::WithPermits(taken));
+    let (outputs, _) = world.outputs(&due(1, ""), Takes::WithPermits(world.taken(1)));
     assert_eq!((word(&outputs[0]), world.left()), ("undelivered: capacity".to_owned(), (1, 0)));
     // One that has ended takes none, and is not asked for quiet hours.
     for (rule, more, expected, left) in [

@@ -79,11 +79,16 @@ pub(super) fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
     Ok(TakeAnswer { granted: tokens, ..answer(tokens, tokens, 7, Some(0)) })
 }
 
+/// Leases at which this claim waits for the ledger.
+fn waiting(claim: &Claim) -> Leases {
+    let mut leases = Leases::new(10);
+    assert_eq!(leases.claim(Ticket(1), claim, claim.judged_at), Claimed::Pending);
+    leases
+}
+
 /// Leases that hold as many tokens of `name` as the ledger granted at `now`, for 5 s.
 pub(super) fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
-    let mut leases = Leases::new(10);
-    let asked = usize::try_from(tokens).unwrap();
-    assert_eq!(leases.claim(Ticket(1), &claim(vec![used(name)], asked, now), now), Claimed::Pending);
+    let mut leases = waiting(&claim(vec![used(name)], usize::try_from(tokens).unwrap(), now));
     let request = reply(&mut leases, granted(tokens), now, now);
     assert_eq!((request.need, request.lease_ms), (tokens, 5_000));
     leases.cancel(Ticket(1));
@@ -92,8 +97,7 @@ pub(super) fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
 
 #[test]
 fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
-    let mut leases = Leases::new(10);
-    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
+    let mut leases = waiting(&claim(vec![used("a")], 10, at(0)));
     assert_eq!(reply(&mut leases, granted(10), at(0), at(5)).need, 10);
     // As many as the first has reserved are held: the second may not have one of them.
     assert_eq!(asks(&mut leases, 2, 5, at(6)), Claimed::Pending);
@@ -119,8 +123,7 @@ fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
 
 #[test]
 fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
-    let mut leases = Leases::new(10);
-    assert_eq!(asks(&mut leases, 1, 3, at(0)), Claimed::Pending);
+    let mut leases = waiting(&claim(vec![used("a")], 3, at(0)));
     reply(&mut leases, Ok(TakeAnswer { granted: 2, ..answer(LIMIT, 2, 7, Some(4_000)) }), at(0), at(5));
     let Answers { outcomes: all, spent, .. } = answers(asks(&mut leases, 1, 3, at(6)));
     assert_eq!(all, [Outcome::Granted, Outcome::Granted, Outcome::Denied(0)]);
@@ -134,10 +137,9 @@ fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
 
 #[test]
 fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may_have_counted_it_again() {
-    let mut leases = Leases::new(10);
     let total = || BudgetUse { span: SpanNow::Total, ..used("a") };
     let one = |now| claim(vec![total()], 1, now);
-    assert_eq!(leases.claim(Ticket(1), &one(at(0)), at(0)), Claimed::Pending);
+    let mut leases = waiting(&one(at(0)));
     reply(&mut leases, Ok(answer(LIMIT, 0, 0, None)), at(0), at(0));
     // Claimed all the while, so that it is not forgotten.
     for second in 0..60 {
@@ -168,8 +170,7 @@ fn of(limit: u64, intents: usize, now: Duration) -> Claim {
 
 #[test]
 fn tokens_of_a_limit_that_a_lower_one_follows_go_back_though_their_lease_lasts_also_once_it_was_used_once_more() {
-    let mut leases = Leases::new(10);
-    assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
+    let mut leases = waiting(&of(LIMIT, 10, at(0)));
     assert_eq!(reply(&mut leases, granted(10), at(0), at(0)).lease_ms, 60_000);
     leases.cancel(Ticket(1));
     assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
@@ -184,8 +185,7 @@ fn tokens_of_a_limit_that_a_lower_one_follows_go_back_though_their_lease_lasts_a
 
 #[test]
 fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_ends_by_when_it_was_sent_first() {
-    let mut leases = Leases::new(10);
-    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
+    let mut leases = waiting(&claim(vec![used("a")], 10, at(0)));
     let first = due_turn(&mut leases, at(0));
     leases.answered(first.call, Err(Refused), at(0), at(1_000));
     // Others need more meanwhile.
@@ -203,8 +203,7 @@ fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_en
 
 #[test]
 fn what_replays_owe_goes_with_the_next_turn_for_tokens_of_the_same_limit() {
-    let mut leases = Leases::new(10);
-    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
+    let mut leases = waiting(&claim(vec![used("a")], 10, at(0)));
     let owed = |limit, tokens| Owed::of(BudgetUse { limit, ..used("a") }, tokens, at(0), 1_000);
     leases.owe(vec![owed(LIMIT, 3), owed(5, 4)]);
     let owes = |due: &DueTurn| due.turn.owed.iter().map(|owed| owed.tokens).collect::<Vec<_>>();
@@ -254,10 +253,9 @@ fn short(name: &str) -> BudgetUse {
 
 #[test]
 fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_shorter_again_once_spent() {
-    let mut leases = Leases::new(10);
     let one = |now| claim(vec![short("a")], 10, now);
     let (mut now, mut lengths) = (0, Vec::new());
-    assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
+    let mut leases = waiting(&one(at(now)));
     while leases.ready(at(now)).is_empty() {
         let DueTurn { call, turn, .. } = due_turn(&mut leases, at(now));
         lengths.push(turn.lease_ms);
@@ -312,9 +310,8 @@ fn what_is_left_of_a_large_lease_goes_back_when_intents_no_longer_come_and_not_o
 
 #[test]
 fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_them_all_in_the_end() {
-    let mut leases = Leases::new(10);
     let both = |now| claim(vec![short("a"), short("b")], 1, now);
-    assert_eq!(leases.claim(Ticket(1), &both(at(0)), at(0)), Claimed::Pending);
+    let mut leases = waiting(&both(at(0)));
     // The ledger answers one call at a time, and takes 90 ms for each.
     let mut tokens_ended = 0;
     for now in (0..).step_by(90).map(at) {
@@ -389,9 +386,8 @@ fn no_more_is_held_than_a_second_spends_and_a_small_refill_and_calls_are_rare() 
 
 #[test]
 fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_needed_comes_in_whole_units() {
-    let mut leases = Leases::new(10);
     let large = || BudgetUse { limit: 1_000_000, best_effort: false, ..used("a") };
-    assert_eq!(leases.claim(Ticket(1), &claim(vec![large()], 1, at(0)), at(0)), Claimed::Pending);
+    let mut leases = waiting(&claim(vec![large()], 1, at(0)));
     let request = reply(&mut leases, granted(1_000), at(0), at(0));
     assert_eq!((request.need, request.want, request.unit, request.least), (1_000, 1_000, 1_000, 1_000));
     // One a second is spent, so that each lease ends nearly whole.
@@ -428,10 +424,9 @@ fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for
 
 #[test]
 fn an_unavailable_budget_is_told_to_those_who_do_not_wait_for_it() {
-    let mut leases = Leases::new(10);
     let patient = claim(vec![used("a")], 1, at(0));
+    let mut leases = waiting(&patient);
     let hasty = |now| claim(vec![BudgetUse { unavailable_after: Some(at(1_000)), ..used("a") }], 1, now);
-    assert_eq!(leases.claim(Ticket(1), &patient, at(0)), Claimed::Pending);
     assert_eq!(leases.claim(Ticket(2), &hasty(at(0)), at(0)), Claimed::Pending);
     reply(&mut leases, Err(Refused), at(0), at(10));
     assert!(leases.ready(at(1_009)).is_empty());
