@@ -138,9 +138,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
         match verdict {
             Verdict::Suppressed(_) => {
-                // Of an intent that was deferred, its first record.
-                let origin = record.deferral.map_or(decision.origin, Deferral::origin);
-                let decision = Decision { origin, ..decision };
+                let decision = if record.deferral.is_some() { placed(decision, record) } else { decision };
                 let template = self.template.get_or_insert_with(|| EnvelopeTemplate::of(&decision));
                 self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str), intent);
                 Output {
@@ -325,6 +323,11 @@ fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: O
     };
     let cap = DenyingCap { name: &denied.cap.name, limit: denied.cap.limit, span, used };
     Suppressed { cause: Cause::Cap(cap), eligible_at: denied.eligible_at }
+}
+
+/// The decision on this record, whose intent may have been deferred: its origin is the first record then.
+fn placed<'r>(decision: Decision<'r>, record: &RecordView<'r>) -> Decision<'r> {
+    Decision { origin: record.deferral.map_or(decision.origin, Deferral::origin), ..decision }
 }
 
 const fn how_counted(counts: Counts) -> &'static str {
