@@ -116,7 +116,11 @@ impl Admissions {
     /// when it should ask again.
     pub fn ask(&mut self, service: &ServiceName, now_ms: u64, random: u32) -> Option<Admission> {
         self.time_out(now_ms);
-        let sharing = self.services.get_mut(service).filter(|sharing| sharing.reply.is_some())?;
+        let sharing = self.services.get_mut(service)?;
+        if sharing.reply.is_none() {
+            sharing.waits(now_ms);
+            return None;
+        }
         if sharing.total().instances == 0 {
             return Some(Admission::NoInstances(no_instances_retry_s(random)));
         }

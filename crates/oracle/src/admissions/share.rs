@@ -95,8 +95,8 @@ impl Sharing {
     pub(super) fn new(run: i64, now_ms: u64) -> Self {
         Self {
             run,
-            // Who begins does so because somebody asks.
-            asks: Asks { all: 1, ..Asks::default() },
+            // Who begins does so because somebody asks, and is counted once the first turn is answered.
+            wanted_before: (1, 0),
             began_ms: now_ms,
             due_ms: now_ms,
             asked_ms: now_ms,
@@ -111,6 +111,11 @@ impl Sharing {
 
     pub(super) fn is_idle(&self, now_ms: u64, idle_ms: u64) -> bool {
         !self.is_used() && now_ms.saturating_sub(self.asked_ms) >= idle_ms
+    }
+
+    /// Somebody asks before the first turn is answered, and is counted then.
+    pub(super) fn waits(&mut self, now_ms: u64) {
+        (self.asked_ms, self.wanted_before.0) = (now_ms, self.wanted_before.0.max(1));
     }
 
     /// Gives an admission: its timeout in ms.

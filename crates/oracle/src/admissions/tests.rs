@@ -156,8 +156,21 @@ fn a_turn_that_comes_sooner_wants_what_was_asked_for_since_the_last_one_that_did
         admissions.turned(&service(), &reply(100, 100), at_ms);
         turn.rate.wanted
     };
-    // One has begun it.
-    assert_eq!([200, 400, 600, 1_000, 1_300].map(&mut wanted), [21, 41, 61, 81, 81]);
+    assert_eq!([200, 400, 600, 1_000, 1_300].map(&mut wanted), [20, 40, 60, 80, 80]);
+}
+
+#[test]
+fn a_service_whose_first_turn_has_no_answer_is_kept_while_somebody_asks_and_wants_an_admission() {
+    let mut admissions = Admissions::new("me", 0);
+    assert!(admissions.begin(&service(), 0));
+    for now_ms in (0..=61_000).step_by(1_000) {
+        assert_eq!(admissions.ask(&service(), now_ms, 0), None);
+        let (number, turn) = due(&mut admissions, now_ms);
+        assert_eq!((number.run, turn.rate.wanted), (1, 1), "at {now_ms}");
+        admissions.not_turned(&service(), "no", now_ms + 10);
+    }
+    let silence = Silence { since: Duration::ZERO, why: "no".to_owned() };
+    assert_eq!(admissions.look(61_010)[0].silence, Some(silence));
 }
 
 #[test]
