@@ -6,9 +6,10 @@
 -- hold more than the room, and none starves. The rate is a bucket of at most one second's permits; the least factor of all members is what
 -- is left of it, 1 per second at the least. A caller is due what it returns and, whoever is first, its fair part by what members take of
 -- what came in since its last turn; it may have a part of a permit in advance. What lies beyond three quarters of a second and a permit is
--- for anyone, all where it is alone. Who is due less than a permit leaves one to a member that is due one and holds none. An instance that was no member gets nothing: after a loss of the hash, it is not known what others
--- hold. Nor does it return anything: its permits ended with its lease. A turn that is repeated gets the permits that it had, and returns
--- none again; one that comes behind a later one has no effect. It equals `RouteBook` (crates/core/src/limit/route/permits/book.rs).
+-- for anyone, all where it is alone. Who is due less than a permit leaves one to a member that is due one and holds none. An instance that
+-- was no member gets nothing: after a loss of the hash, it is not known what others hold. Nor does it return anything: its permits ended
+-- with its lease. A turn that is repeated gets the permits that it had, and returns none again; one that comes behind a later one has no
+-- effect. It equals `RouteBook` (crates/core/src/limit/route/permits/book.rs).
 --
 -- What delivery takes is kept for instances that start: what an instance knows last, and the highest rate of each 6 minutes of the last
 -- hour. Where the route is paced by another delivery than these are of, they are dropped.

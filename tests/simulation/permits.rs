@@ -33,7 +33,7 @@ pub struct Turn {
     pub recent: u64,
     /// Permits that the process tells it took back: none where it is repeated.
     pub unused: u64,
-    /// How many of them may be of the reserved share, at the most; where it is repeated: of those that it took back and does not tell.
+    /// How many of them may be of the reserved share, at most. Where the turn is repeated: of those that the process took back and does not tell.
     pub reserved_back: u64,
     /// Of those that it came to, how many are kept for the reserved share.
     pub reserved: u64,

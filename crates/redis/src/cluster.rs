@@ -38,8 +38,8 @@ pub(super) struct Cluster {
     doubt: bool,
     /// Slots that moved, as told by redirects since the map was read.
     moved: Vec<(u16, NodeAddr)>,
-    /// Nodes that did not answer last time, and those that are asked now, which are left where a request is dropped half way: its caller gave
-    /// them up before they were. The map is read again, from all others first.
+    /// Nodes that did not answer last time, and those that are asked now: a request that is dropped half way leaves its node here. While there are
+    /// any, the map is read before the next round, from all other nodes first.
     silent: BTreeSet<NodeAddr>,
 }
 
@@ -102,9 +102,7 @@ impl Cluster {
     /// As [`Cluster::round`]; hands over each reply, with the place of its request, as soon as its node has answered.
     pub(super) async fn round_each(&mut self, requests: Vec<Routed>, mut each: impl FnMut(usize, Reply)) {
         let mut by_node = ByNode::new();
-        if (self.map.is_none() || self.doubt || !self.silent.is_empty())
-            && let Err(error) = self.refresh().await
-        {
+        if let Err(error) = self.refresh_in_doubt().await {
             return (0..requests.len()).for_each(|place| each(place, Err(error.clone())));
         }
         for (place, Routed { slot, detour, request }) in requests.into_iter().enumerate() {
@@ -133,9 +131,7 @@ impl Cluster {
         &mut self,
         command: &Cmd,
     ) -> Result<BTreeMap<NodeAddr, RequestError>, RequestError> {
-        if self.map.is_none() || self.doubt || !self.silent.is_empty() {
-            self.refresh().await?;
-        }
+        self.refresh_in_doubt().await?;
         let (mut asked, mut silent) = (self.primaries(), BTreeMap::new());
         for _ in 0..2 {
             let one = |place| vec![(place, (Asking::No, Request::Plain(command.clone())))];
@@ -198,6 +194,12 @@ impl Cluster {
             self.silent.insert(node.clone());
             self.doubt = true;
         }
+    }
+
+    /// Reads the slot map where there is none, or it may be out of date.
+    async fn refresh_in_doubt(&mut self) -> Result<(), RequestError> {
+        let is_fine = self.map.is_some() && !self.doubt && self.silent.is_empty();
+        if is_fine { Ok(()) } else { self.refresh().await }
     }
 
     /// Reads the slot map from the first node that returns one: the last known primaries, then the configured nodes.

@@ -49,7 +49,7 @@ impl Table {
         std::mem::take(&mut self.0.write().unwrap().asked)
     }
 
-    /// One without schemas, and the schemas in Avro of it, of which so many are kept.
+    /// A registry without schemas, and a client for Avro that keeps so many of its schemas.
     fn with_schemas(kept: usize) -> (Self, Arc<IntentSchemas>) {
         let table = Self::default();
         let registry = Some((Registry::new(table.clone()), kept));

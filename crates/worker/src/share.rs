@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    limit::share::{HoldsPart, KeyOf, Silence, TurnNumber, Turns, is_overtaken, no_answer_within},
+    limit::share::{HoldsPart, KeyOf, Silence, TurnNumber, Turns, answer_within, is_overtaken},
     ports::{Clock, Share, StoreError},
 };
 
@@ -25,19 +25,6 @@ pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// processes with one name may begin in the same moment: each would take the other's grant for its own, as that of a turn that is repeated.
 pub(crate) fn before_first(clock: &impl Clock) -> TurnNumber {
     TurnNumber { run: clock.now().millis().max(1), number: fastrand::u32(..).into() }
-}
-
-/// What a call is answered that may take so long. It is dropped half way then: whether it was carried out is not known.
-pub(crate) async fn answer_within<T>(
-    clock: &impl Clock,
-    within: Duration,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    tokio::select! {
-        biased;
-        answer = call => answer,
-        () = clock.sleep(within) => Err(no_answer_within(within)),
-    }
 }
 
 /// The task that takes a process's turns at one limit, and keeps what the process holds of it.

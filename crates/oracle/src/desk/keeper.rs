@@ -8,7 +8,7 @@ use tokio::{
 };
 use weir_core::{
     basis::time::millis,
-    limit::share::{Clients, no_answer_within},
+    limit::share::{Clients, answer_within},
     ports::{Clock, StoreError},
 };
 
@@ -121,12 +121,12 @@ where
                 let changes = Some(service.clone());
                 self.call(changes, reply, |mut services, clock| async move {
                     let registering = services.register(&service, &instance, registration.as_ref());
-                    let registered = in_time(&clock, registering).await;
+                    let registered = answer_within(&clock, CALL_WITHIN, registering).await;
                     (services, registered)
                 });
             }
             DeskMessage::Look(service, reply) => self.call(None, reply, |mut services, clock| async move {
-                let seen = in_time(&clock, services.look(&service)).await;
+                let seen = answer_within(&clock, CALL_WITHIN, services.look(&service)).await;
                 (services, seen)
             }),
         }
@@ -174,7 +174,7 @@ where
             let mut services = self.clients.take();
             let clock = self.clock.clone();
             self.calls.spawn(async move {
-                let turned = in_time(&clock, services.turn(&service, number, &turn)).await;
+                let turned = answer_within(&clock, CALL_WITHIN, services.turn(&service, number, &turn)).await;
                 (services, Called::Turned(service, turned))
             });
         }
@@ -257,14 +257,5 @@ where
             self.observer.admissions(&service, AdmissionEvent::TimedOut, 1);
         }
         self.observer.set_outstanding(self.admissions.outstanding());
-    }
-}
-
-/// What a call is answered in time.
-async fn in_time<T>(clock: &impl Clock, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    tokio::select! {
-        biased;
-        answer = call => answer,
-        () = clock.sleep(CALL_WITHIN) => Err(no_answer_within(CALL_WITHIN)),
     }
 }

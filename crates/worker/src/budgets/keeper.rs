@@ -12,7 +12,7 @@ use weir_core::{
             lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Settling, Ticket},
             ledger::{BudgetTokens, TakeAnswer},
         },
-        share::{ANSWER_WITHIN, Clients, is_overtaken},
+        share::{ANSWER_WITHIN, Clients, answer_within, is_overtaken},
     },
     ports::{Clock, Share, StoreError},
 };
@@ -20,7 +20,7 @@ use weir_core::{
 use super::{Budgets, Message, QUEUE};
 use crate::{
     observer::{LedgerCall, Observer},
-    share::{CLOSE_WITHIN, answer_within, before_first},
+    share::{CLOSE_WITHIN, before_first},
 };
 
 /// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.

@@ -244,7 +244,7 @@ async fn what_is_granted_to_one_who_has_gone_comes_back() {
 /// How many budgets are never answered.
 const SILENT: usize = 500;
 
-/// A connection to nodes of which one never answers.
+/// A connection to two nodes, one of which never answers.
 struct HalfSilent(EmbeddedLedger);
 
 impl Share<BudgetTokens> for HalfSilent {

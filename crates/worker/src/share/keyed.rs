@@ -28,7 +28,7 @@ pub struct KeyedKeeper<H: HoldsParts, F, S, C> {
     /// Runs a task beside this one.
     spawn: S,
     pub(crate) kept: BTreeMap<KeyOf<H::Part>, KeptPart<H>>,
-    /// Keys of which nothing could be held, and when the log may say so again: a minute later.
+    /// Keys of which nothing could be held. Each may be logged again from then on, a minute after it was logged last.
     unheld: BTreeMap<KeyOf<H::Part>, Duration>,
     /// What was held by another rule, until something is held by the present one.
     before: BTreeMap<KeyOf<H::Part>, RuleLearnt<H>>,
@@ -54,16 +54,8 @@ where
 {
     /// A keeper that keeps nothing yet; `connect` makes a client for each key, and `spawn` runs its tasks.
     pub fn new(parts: H, rules: RulesInForce<H::Rule>, (connect, clock): (F, C), spawn: S) -> Self {
-        Self {
-            parts,
-            rules,
-            connect,
-            clock,
-            spawn,
-            kept: BTreeMap::new(),
-            unheld: BTreeMap::new(),
-            before: BTreeMap::new(),
-        }
+        let (kept, unheld, before) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { parts, rules, connect, clock, spawn, kept, unheld, before }
     }
 
     /// Follows the policy until `stop`. Then the tasks of all keys end, each with a last turn.

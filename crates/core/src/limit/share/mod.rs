@@ -20,7 +20,9 @@ pub use members::{Member, MemberRecords};
 pub use part::{ANSWER_WITHIN, HoldsPart, HoldsParts, KeyOf, LimitTask, Silence, TurnOf};
 pub use plain::PlainLimit;
 pub use pool::UnitPool;
-pub use turns::{Answered, TurnNumber, TurnOrder, Turns, Unanswered, is_overtaken, no_answer_within, overtaken};
+pub use turns::{
+    Answered, TurnNumber, TurnOrder, Turns, Unanswered, answer_within, is_overtaken, no_answer_within, overtaken,
+};
 pub use units::{Pool, Taken, UnitRule, Units, Waits};
 
 use crate::{basis::store_error::StoreError, limit::SharedLimit};

@@ -1,8 +1,11 @@
 //! The turns of a member at one limit, one after the other, each with its number, so that one that is repeated gets what it had.
 
-use std::{cmp::Ordering, time::Duration};
+use std::{cmp::Ordering, future::poll_fn, pin::pin, task::Poll, time::Duration};
 
-use crate::{basis::store_error::StoreError, limit::SharedLimit};
+use crate::{
+    basis::{clocks::Clock, store_error::StoreError},
+    limit::SharedLimit,
+};
 
 const OVERTAKEN: &str = "a later turn was taken under the name of this instance: it was restored from a snapshot, its clock was set back, or \
                          another process has its name";
@@ -20,6 +23,23 @@ pub fn is_overtaken(error: &StoreError) -> bool {
 /// Why a call has no answer that was given so long.
 pub fn no_answer_within(limit: Duration) -> StoreError {
     StoreError::Temporary(format!("no answer within {} ms", limit.as_millis()))
+}
+
+/// What a call is answered that may take so long. It is dropped half way then: whether it was carried out is not known.
+///
+/// # Errors
+/// That of the call, or [that it has no answer](no_answer_within).
+pub async fn answer_within<T>(
+    clock: &impl Clock,
+    within: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let (mut call, mut over) = (pin!(call), pin!(clock.sleep(within)));
+    poll_fn(|context| match call.as_mut().poll(context) {
+        Poll::Pending => over.as_mut().poll(context).map(|()| Err(no_answer_within(within))),
+        answer @ Poll::Ready(_) => answer,
+    })
+    .await
 }
 
 /// The number of a turn of one member of a limit. A turn that is repeated has its number, and gets what it was granted; one that comes behind
@@ -107,7 +127,7 @@ impl<L: SharedLimit> Turns<L> {
         self.unanswered.take().map(|unanswered| unanswered.turn)
     }
 
-    /// Begins a turn in place of the last one. The first one follows `before`.
+    /// Begins a turn in place of the last one. `before` is the number that the first turn follows.
     pub fn begin(&mut self, turn: L::Turn, began_at: Duration, before: impl FnOnce() -> TurnNumber) {
         self.last = self.last.next(before);
         self.unanswered = Some(Unanswered { turn, began_at, made: 0 });

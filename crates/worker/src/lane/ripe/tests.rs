@@ -38,7 +38,7 @@ fn heard(ripe: &mut Ripe, ends: &[(i32, i64)], all: usize) -> Vec<i32> {
     ripe.wake(time("18:45"))
 }
 
-/// From where on what of these records is put back, at this time.
+/// Puts back what is not due of these records at this time. Gives the partitions, and from which offset on.
 fn put_back(ripe: &mut Ripe, records: &[(i32, i64, &str)], clock: &str) -> Vec<(i32, i64)> {
     ripe.put_back(&batch(records), time(clock), NO).unwrap()
 }
