@@ -33,8 +33,8 @@ const COMMIT_ROUND_TRIPS: f64 = 5.0;
 const PARTITIONS_PER_LANE: f64 = 2.0;
 /// Copies that Kafka keeps of a record.
 const REPLICATION: f64 = 3.0;
-/// Bytes of a budget in Redis, at most, with one lease (docs/budgets.md; tests/redis/budgets/memory.rs).
-const BUDGET_BYTES: f64 = 1_100.0;
+/// Bytes of a total of a campaign in Redis, at most, with the lease of one instance (tests/redis/budgets/memory.rs).
+const TOTAL_BYTES: f64 = 1_100.0;
 /// The default of `redis.max_totals`.
 const MAX_TOTALS: f64 = 100_000.0;
 /// Cores that run `weir rebuild`.
@@ -213,8 +213,9 @@ impl Estimate {
         if totals == 0.0 {
             return 0.0;
         }
-        let formula = "--campaigns x totals with each (--policy), at most 100,000 (redis.max_totals), x 1.1 kB at most";
-        let bytes = totals.min(MAX_TOTALS) * BUDGET_BYTES;
+        let formula =
+            "--campaigns x totals with each (--policy), at most 100,000 (redis.max_totals), x 1.1 kB (one lease)";
+        let bytes = totals.min(MAX_TOTALS) * TOTAL_BYTES;
         self.line(("redis_totals", "totals of campaigns"), Unit::Bytes.of(bytes), formula)
     }
 

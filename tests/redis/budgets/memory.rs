@@ -65,6 +65,22 @@ async fn a_budget_takes_at_most_4_kb_and_450_bytes_for_each_holder_in_redis() {
     assert!(all <= 4_000 + HOLDERS * 450, "{all} bytes with {HOLDERS} holders");
 }
 
+/// What `weir plan` reckons with.
+#[tokio::test]
+async fn a_total_of_a_campaign_takes_at_most_1_1_kb_with_one_lease() {
+    let (server, keyspace, mut ledger) = few_totals(1).await;
+    let budget = of(&"c".repeat(40));
+    let key = keyspace.budget_key(&budget);
+    let one = TakeTurn { limit: 10_u64.pow(15), ..total(1_000_000) };
+    let mut back = Vec::new();
+    for _ in 0..20 {
+        let answer = take_of(&mut ledger, &budget, &TakeTurn { back, ..one.clone() }).await;
+        back = vec![GiveBack { tokens: 7, ..all_of(&one, &answer) }];
+    }
+    let bytes = server.query::<usize>(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]).unwrap();
+    assert!(bytes <= 1_100, "{bytes} bytes");
+}
+
 #[tokio::test]
 async fn a_key_ends_a_day_after_what_it_counts_and_only_a_total_stays() {
     let (server, keyspace, mut ledger) = alone().await;
