@@ -108,7 +108,7 @@ const CHANGE: [Stage; 3] = [
             step("benches", 600, |_| benches()),
             step("docs", 900, |_| docs()),
             // Instructions do not depend on what else runs.
-            Step { of: COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
+            Step { of: COUNTED, ..step("counts", 1_200, |_| counts::run(&CountsArgs::default())) },
             step("faults", 900, |_| servers::faults(&["--ci".to_owned()])),
         ],
     ],
