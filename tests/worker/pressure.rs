@@ -3,12 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
-    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 use testkit::{wait_until, worker::Worker};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     DEADLINE, Decision, Scene,
@@ -126,11 +126,10 @@ fn brought_in_by(wave: usize) -> Range<usize> {
 
 /// Publishes a wave after the other until it is told to stop: by email for users of its own, who become active by it, and by push for those
 /// of three waves of the second before.
-fn publish_until(scene: &Scene, stop: &AtomicBool) {
+fn publish_until(scene: &Scene, stop: &CancellationToken) {
     let (began, email, push) = (Instant::now(), email(), push());
     for wave in 0_usize.. {
-        // Where the other thread has failed, nobody tells it to stop.
-        if stop.load(Ordering::Relaxed) || began.elapsed() > 10 * DEADLINE {
+        if stop.is_cancelled() {
             return;
         }
         let before = [1, 6, 18].into_iter().filter_map(|waves| wave.checked_sub(waves)).flat_map(brought_in_by);
@@ -151,9 +150,11 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
     wait_until(DEADLINE, "nobody else may come in", || metric(&stays, "weir_pressure_throttling", "") == Some(1.0));
     // From now on there are no places: who is not known to be active is turned away.
     scene.publish_wave("others", 50_000..50_100, &push());
-    let ends = AtomicBool::new(false);
+    let ends = CancellationToken::new();
     std::thread::scope(|threads| {
         threads.spawn(|| publish_until(&scene, &ends));
+        // Also where an assertion fails.
+        let _ends = ends.clone().drop_guard();
         for _ in 0..TIMES {
             let [mut comes] = scene.all_ready(["comes"]);
             // It has written to users whom "stays" had brought in. Then it leaves "stays" those whom it has brought in itself.
@@ -161,7 +162,6 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
             wait_until(DEADLINE, "it has decided", || decided() >= 500.0);
             stop(&mut comes);
         }
-        ends.store(true, Ordering::Relaxed);
     });
     scene.wait_until_drained();
     let decisions = scene.decisions();

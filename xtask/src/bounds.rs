@@ -115,6 +115,8 @@ fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
         end_all();
         if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
             eprintln!("step {step}: xtask itself does not go on: it ends now");
+            // What it has started since.
+            end_all();
             exit(1);
         }
     }

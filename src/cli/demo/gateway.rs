@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread::{self, Builder, JoinHandle},
+    thread::{self, Builder},
     time::{Duration, Instant},
 };
 
@@ -26,11 +26,10 @@ const GROUP: &str = "sms-gateway";
 const COMMIT_MS: &str = "500";
 const POLL: Duration = Duration::from_millis(20);
 
-/// A running gateway. Dropped, it leaves its group.
+/// A running gateway. Dropped, it leaves its group. That is not waited for: it has no deadline.
 pub(super) struct Gateway {
     stop: Arc<AtomicBool>,
     pub(super) taken: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Gateway {
@@ -42,15 +41,14 @@ impl Gateway {
         consumer.subscribe(&[TOPIC])?;
         let (stop, taken) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (its_stop, its_taken) = (Arc::clone(&stop), Arc::clone(&taken));
-        let thread = Builder::new().name(GROUP.to_owned()).spawn(move || deliver(&consumer, &its_taken, &its_stop))?;
-        Ok(Self { stop, taken, thread: Some(thread) })
+        Builder::new().name(GROUP.to_owned()).spawn(move || deliver(&consumer, &its_taken, &its_stop))?;
+        Ok(Self { stop, taken })
     }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

@@ -23,7 +23,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use rdkafka::ClientConfig;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::current::Current,
@@ -109,10 +109,14 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
         publisher.publish(count)?;
         anyhow::Ok(publisher)
     });
-    let options = Arc::clone(&broker.options);
-    let watcher = tokio::task::spawn_blocking(move || watch(&options, &taken, count, &watch_bar));
+    let mut watcher = Watcher::start(&broker.options)?;
+    let (tell, told) = oneshot::channel();
+    tokio::task::spawn_blocking(move || {
+        // Whoever waits is told before the consumer ends: rdkafka waits for that without a deadline.
+        let _ = tell.send(watch(&mut watcher, &taken, count, &watch_bar));
+    });
     let summary = tokio::select! {
-        summary = watcher => summary.context("the watcher")??,
+        summary = told => summary.context("the watcher")??,
         // The worker ends before the watcher only when it fails.
         ended = worker => {
             ended.context("the worker")??;
@@ -272,8 +276,7 @@ fn reader(options: &KafkaOptions, group: &str) -> ClientConfig {
 }
 
 /// Reads the outputs and the deferred intents until each intent has its record.
-fn watch(options: &KafkaOptions, taken: &AtomicU64, count: u32, bar: &ProgressBar) -> anyhow::Result<Summary> {
-    let mut watcher = Watcher::start(options)?;
+fn watch(watcher: &mut Watcher, taken: &AtomicU64, count: u32, bar: &ProgressBar) -> anyhow::Result<Summary> {
     let mut summary = Summary::default();
     let deadline = std::time::Instant::now() + PATIENCE;
     while summary.records < u64::from(count) {
