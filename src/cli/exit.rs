@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use super::output::Unread;
+use super::output::{Unread, escaped};
 
 /// Wrong usage or configuration: the user has to correct something. Exit code 2, where everything else that fails is 1.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +27,14 @@ pub fn report(error: &anyhow::Error) -> u8 {
         return DONE;
     }
     // Where stderr is closed, the exit code has to do.
-    let _ = writeln!(io::stderr(), "weir: {error:#}");
+    let _ = writeln!(io::stderr(), "{}", paragraph(error));
     if error.is::<UsageError>() { WRONG } else { FAILED }
+}
+
+/// In words. It may quote what others wrote; an error in a file has lines, and shows them.
+fn paragraph(error: &anyhow::Error) -> String {
+    let is_escaped = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    escaped(&format!("weir: {error:#}"), is_escaped, |letter| letter.escape_default().to_string()).into_owned()
 }
 
 #[cfg(test)]
@@ -47,5 +53,11 @@ mod tests {
         // A full disk, for example.
         let other = of_output(io::Error::from(io::ErrorKind::StorageFull));
         assert_eq!(report(&anyhow::Error::new(other).context("cannot print")), FAILED);
+    }
+
+    #[test]
+    fn an_error_shows_lines_and_moves_no_cursor() {
+        let error = anyhow::anyhow!("budget a\u{1b}[2J\r").context("policy.toml\n  | x");
+        assert_eq!(paragraph(&error), "weir: policy.toml\n  | x: budget a\\u{1b}[2J\\r");
     }
 }

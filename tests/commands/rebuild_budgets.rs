@@ -412,6 +412,32 @@ fn after_a_total_loss_campaigns_whose_records_are_gone_stay_closed_until_a_perso
 }
 
 #[test]
+fn a_campaign_that_came_after_a_snapshot_and_whose_records_are_gone_stays_closed_once_all_is_rebuilt() {
+    const LIMIT: usize = 100;
+    let (mut lossy, names, _) =
+        Lossy::new("rebuild-old-names", &["each"], |names| each(&names[0], LIMIT, "total = true"));
+    let name = &names[0];
+    lossy.decide("early before", "early", 60);
+    let nodes = lossy.cluster.primaries().unwrap();
+    nodes.iter().for_each(|node| drop(lossy.cluster.cli(*node, &["SAVE"]).unwrap()));
+    lossy.spend("late", "late", LIMIT);
+    lossy.expire();
+
+    // One that runs would see that the table lacks a number which it was given.
+    stop(&mut lossy.worker);
+    nodes.iter().for_each(|node| lossy.cluster.kill(*node));
+    nodes.iter().for_each(|node| lossy.cluster.restart(*node).unwrap());
+    lossy.cluster.wait_whole().unwrap();
+    let (code, lines) = lossy.rebuild(&["--all", "--settle", "0s"]);
+    let unknown = format!("{name} of campaigns that nothing names");
+    assert!(code == 1 && lines[&unknown]["outcome"] == "closed", "{lines:?}");
+    assert!(line("closed", 0)(&lines[&id(name, Some("early")).to_string()]) && lines.len() == 2, "{lines:?}");
+    lossy.worker = lossy.scene.worker("only");
+    wait_whole(&lossy.worker);
+    lossy.offer_in_vain("late", name);
+}
+
+#[test]
 fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     count_again("rebuild-again", Beside::Nobody);
 }

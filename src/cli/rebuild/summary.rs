@@ -15,7 +15,7 @@ use super::{
     fill::RebuildTopic,
     read::{Counts, ReadReport},
 };
-use crate::cli::output::{OutputForm, print_json};
+use crate::cli::output::{OutputForm, plain, print_json};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -244,7 +244,7 @@ impl Summary {
 
     fn budgets_text(&self, out: &mut impl Write) -> anyhow::Result<()> {
         for line in &self.budgets {
-            writeln!(out, "budget     {line}")?;
+            writeln!(out, "budget     {}", plain(&line.to_string()))?;
         }
         Ok(())
     }
@@ -271,6 +271,19 @@ mod tests {
 
     fn day(day: u32) -> Time {
         Time::from_rfc3339(&format!("2026-11-{day:02}T00:00:00Z")).unwrap()
+    }
+
+    #[test]
+    fn a_budget_is_one_line_whatever_its_campaign_is_called() {
+        let campaign = Some("spring\nwarning    none\u{1b}[2J".into());
+        let id = BudgetId { name: "money".into(), campaign };
+        let summary =
+            Summary { budgets: vec![BudgetLine::done(&id, BudgetOutcome::Restored, 7)], ..Summary::default() };
+        let mut out = Vec::new();
+        summary.text(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let told = "budget     money of campaign spring\\nwarning    none\\u{1b}[2J: restored, 7 used";
+        assert_eq!(text.lines().last(), Some(told), "{text}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use weir_core::{basis::time::Time, ports::StoreError};
 use super::{
     Beginning, Command, NotedProgress, Purpose, Rebuild, RebuildError, Scope, first_found, guarded, left, mark,
     mark_stem,
-    names::{empty_tables, meta_fields, tables_are_whole},
+    names::{LOST_AT, empty_tables, meta_fields, tables_are_whole},
     under_lock,
 };
 use crate::{
@@ -164,13 +164,25 @@ impl Rebuild {
         let (marked, run) = (marked.collect(), self.run.clone());
         self.take_shards(marked, &run).await?;
         self.purge(&strange, (&purging, &mark)).await?;
+        let marked_at_ms = self.marked_at.millis().to_string();
         if self.beginning == Beginning::NewKeyspace {
             self.make_tables().await?;
+        } else if self.may_lack_names() {
+            let lost_at = Command::set_fields(keyspace.campaigns_key(), [(LOST_AT, &*marked_at_ms)]);
+            self.write(vec![lost_at]).await?;
         }
-        let marked_at = [("marked_at_ms", self.marked_at.millis().to_string())];
+        let marked_at = [("marked_at_ms", marked_at_ms)];
         let marked_at = Command::set_fields(keyspace.rebuild_key(), marked_at);
         let note = self.note().into_iter().chain([marked_at]);
         self.write(std::iter::once(Command::delete([keyspace.rebuild_key()])).chain(note).collect()).await
+    }
+
+    /// Whether it restores shards of the node with the tables. That may have come back with an old snapshot, in which the tables are whole
+    /// and lack the names that were given since.
+    fn may_lack_names(&self) -> bool {
+        let Some(map) = self.cluster.map() else { return true };
+        let of_tables = map.owner(self.keyspace.meta_slot());
+        self.shards.iter().any(|shard| map.owner(self.keyspace.slot(*shard)) == of_tables)
     }
 
     /// Shards whose epoch was neither this keyspace's nor the mark of a run on it: they were written under other tables, or

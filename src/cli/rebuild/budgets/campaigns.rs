@@ -1,7 +1,8 @@
 //! The budgets of campaigns that a rebuild restores: of those that something names, and of the others.
 //!
-//! The policy, the approved topic and Redis's table name campaigns. Where that table was lost, nothing may name one whose records are gone. So
-//! a budget that the topic does not reach back for is closed for all campaigns that have no key, until a person says what they have used.
+//! The policy, the approved topic and Redis's table name campaigns. Where that table was lost, or its node may have come back with an old
+//! snapshot, nothing may name one whose records are gone. So a budget that the topic does not reach back for is closed for all campaigns
+//! that have no key, until a person says what they have used.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -57,7 +58,7 @@ impl RebuildBudgets {
         let lost_at = patiently(async || self.restorer.names_lost_at().await).await?;
         let Some(lost_at) = lost_at else { return Ok(()) };
         let why = format!(
-            "Redis has lost the names of campaigns, and approvals before {complete_since} are no longer on the approved topic"
+            "Redis may have lost names of campaigns, and approvals before {complete_since} are no longer on the approved topic"
         );
         let mut closed = Vec::new();
         // One that lists its campaigns has no others.
