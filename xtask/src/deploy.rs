@@ -152,6 +152,7 @@ pub fn run() -> Result<()> {
         promises(&manifests, kind, lines)?;
     }
     has_defaults_where_values_lack()?;
+    has_labels_where_its_version_has_a_digest()?;
     for (set, reason) in REFUSED {
         let output =
             helm_template(&format!("{CHART}/ci/full.yaml"), &["--set", set]).output().context("cannot start helm")?;
@@ -191,6 +192,18 @@ fn has_defaults_where_values_lack() -> Result<()> {
         ensure!(found == expected, "with {lacking} the chart makes of {name} {found}, and by default {expected}");
     }
     Ok(())
+}
+
+/// Flux adds a digest to a chart's version, and a label has no `+`: <https://github.com/stakater/Reloader/pull/686> and
+/// <https://github.com/prometheus-community/helm-charts/pull/7195>.
+fn has_labels_where_its_version_has_a_digest() -> Result<()> {
+    let (version, folder) = ("0.1.0+570022cfeb6c", shell::target("chart").display().to_string());
+    let versions = ["--version", version, "--app-version", version, "--destination", &folder];
+    printed(command(place("bin/helm"), &[&["package", CHART][..], &versions].concat()))?;
+    let (chart, values) = (format!("{folder}/weir-{version}.tgz"), format!("{CHART}/ci/existing.yaml"));
+    let manifests = printed(command(place("bin/helm"), &["template", "weir", &chart, "-f", &values]))?;
+    ensure!(!manifests.contains(version), "Kubernetes refuses the labels of this: {manifests}");
+    promises(&manifests, "StatefulSet", "helm.sh/chart: weir-0.1.0_570022cfeb6c")
 }
 
 fn helm_template(values: &str, set: &[&str]) -> Command {

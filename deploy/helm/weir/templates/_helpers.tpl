@@ -25,9 +25,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 
 {{- define "weir.labels" -}}
 {{ include "weir.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- /* By what Prometheus knows this release. */ -}}
