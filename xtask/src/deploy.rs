@@ -84,7 +84,13 @@ const PROMISED: [(&str, &str, &str); 15] = [
     ),
     ("full", "PodDisruptionBudget", "maxUnavailable: 1"),
     // Prometheus is let in (<https://github.com/kubescape/helm-charts/issues/761>), and looks at one of the two services.
-    ("full", "NetworkPolicy", "policyTypes: [Ingress, Egress] | app.kubernetes.io/name: prometheus"),
+    // OpenShift's DNS is reached (<https://github.com/pegasystems/pega-helm-charts/issues/503>, <https://github.com/grafana/loki/pull/21650>).
+    (
+        "full",
+        "NetworkPolicy",
+        "policyTypes: [Ingress, Egress] | app.kubernetes.io/name: prometheus | {protocol: UDP, port: 53} | {protocol: UDP, port: 5353} | \
+         {protocol: TCP, port: 5353} | port: 9093",
+    ),
     // A healthy installation of the same name must not hide one that stands (<https://github.com/thaum-xyz/ankhmorpork/pull/1279>).
     (
         "full",
