@@ -20,12 +20,14 @@ const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
 const VALUES: [(&str, u64); 5] = [("small", 7), ("full", 12), ("existing", 5), ("openshift", 6), ("large", 8)];
 /// Values that the chart must refuse where they are set, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&str, &str); 34] = [
+const REFUSED: [(&str, &str); 36] = [
     ("config=", "config is empty"),
     ("config=kafka", "config is not TOML"),
     ("config=kafka.instance=\"weir-0\"", "config sets kafka.instance: leave it out, set instancePrefix"),
     ("config=worker.drain=\"90s\"", "set drainSeconds"),
     ("config=http.drain=\"90s\"", "set httpDrainSeconds"),
+    ("config=http.listen=\"[::]:8080\"", "set listenAddress"),
+    ("listenAddress=::", "listenAddress"),
     // Secrets, as in <https://github.com/goharbor/harbor-helm/issues/2218> and <https://github.com/gomods/athens/issues/1666>.
     ("config=redis.password=\"x\"", "config sets redis.password"),
     ("config=schemas.password=\"x\"", "config sets schemas.password"),
@@ -71,14 +73,16 @@ const REFUSED: [(&str, &str); 34] = [
 ];
 /// What these values make of a kind: a resource that has these texts between ` | `, in this order.
 const PROMISED: [(&str, &str, &str); 15] = [
+    // With IPv6 addresses alone, probes would not reach 0.0.0.0 (<https://github.com/kagent-dev/kagent/issues/1642>,
+    // <https://github.com/newrelic/helm-charts/issues/2169>).
     (
         "full",
         "StatefulSet",
         "serviceName: weir-headless | podManagementPolicy: Parallel | priorityClassName: \"messaging\" | \
          terminationGracePeriodSeconds: 115 | fsGroup: 10001 | runAsGroup: 10001 | runAsNonRoot: true | \
          runAsUser: 10001 | initContainers: | image: \"registry.example/weir:1.2.3\" | \
-         fieldPath: metadata.name | value: \"east.caps.$(POD_NAME)\" | startupProbe: | failureThreshold: 120 | \
-         path: /livez | livenessProbe: | path: /livez | readinessProbe: | path: /readyz | lifecycle: | \
+         fieldPath: metadata.name | value: \"east.caps.$(POD_NAME)\" | value: \"[::]:8080\" | startupProbe: | \
+         failureThreshold: 120 | path: /livez | livenessProbe: | path: /livez | readinessProbe: | path: /readyz | lifecycle: | \
          allowPrivilegeEscalation: false | - ALL | readOnlyRootFilesystem: true | name: proxy | \
          path: \"secrets/kafka-password\"",
     ),
