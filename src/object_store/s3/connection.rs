@@ -57,10 +57,14 @@ impl Connection {
         self.made.load().client.clone()
     }
 
-    /// Whether the store has an address that can be asked. The SDK reports an address without a scheme as a store
-    /// that does not answer.
-    pub(super) fn has_address(&self) -> Result<(), ObjectProblem> {
+    /// Whether region and address are such that the store can be asked. The SDK reports an address without a scheme as a store
+    /// that does not answer, and a region that no host's name can have likewise, or puts it into a header, where it panics.
+    pub(super) fn can_be_asked(&self) -> Result<(), ObjectProblem> {
         let made = self.made.load();
+        let is_wrong = |region: &Region| !region.as_ref().bytes().all(|sign| sign.is_ascii_graphic());
+        if made.client.config().region().is_some_and(is_wrong) {
+            return Err(ObjectProblem::NoRegion);
+        }
         match made.address.as_deref().filter(|address| !is_url(address)) {
             Some(address) => Err(ObjectProblem::Address(address.trim_end_matches('/').to_owned())),
             None => Ok(()),

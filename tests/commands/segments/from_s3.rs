@@ -264,6 +264,19 @@ async fn keys_with_a_line_s_end_are_said_before_the_store_is_asked() {
     }
 }
 
+/// `AWS_REGION` may be made from a file, as keys are, or be copied with quotes, as in
+/// <https://github.com/external-secrets/kubernetes-external-secrets/issues/249>.
+#[tokio::test]
+async fn a_region_that_is_no_name_is_said_before_the_store_is_asked() {
+    for (force_path_style, region) in [(true, "eu-west-1\n"), (false, "eu-west-1\n"), (true, "‘eu-west-1’")] {
+        let region = Some(region.to_owned());
+        let options = S3Options { force_path_style, region, ..options("http://127.0.0.1:1") };
+        let asked = StoredObject::connect(&Location::parse("s3://weir/a").unwrap(), &options).await;
+        assert_eq!(asked.put(Upload::Bytes("content".into())).await.unwrap_err().problem, ObjectProblem::NoRegion);
+        assert_eq!(problem(asked).await, ObjectProblem::NoRegion);
+    }
+}
+
 async fn problem(object: StoredObject) -> ObjectProblem {
     let ObjectError { problem, .. } = object.get_if_changed(None, 1000).await.unwrap_err();
     problem
