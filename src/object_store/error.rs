@@ -20,7 +20,9 @@ pub enum ObjectProblem {
     Denied(String),
     #[error("no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role ({0})")]
     NoCredentials(String),
-    #[error("no region is known; set s3.region or AWS_REGION")]
+    #[error(
+        "no region is known, or its name has a blank, a line's end or more than ASCII; set s3.region or AWS_REGION"
+    )]
     NoRegion,
     #[error(
         "the address of the store, {0:?}, is no URL that begins with http:// or https:// and has no `?`, `#`, blank or line's end; \

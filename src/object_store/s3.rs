@@ -63,7 +63,7 @@ impl S3Object {
             Some(Version::File(_)) | None => None,
         };
         let client = self.connection.fresh_client().await;
-        self.connection.has_address().map_err(|problem| ObjectError::read(self.location(), problem))?;
+        self.connection.can_be_asked().map_err(|problem| ObjectError::read(self.location(), problem))?;
         let request = client.get_object().bucket(&self.bucket).key(&self.key);
         let request = request.set_request_payer(self.connection.payer()).set_if_none_match(etag);
         match request.send().await {

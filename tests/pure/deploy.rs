@@ -186,6 +186,19 @@ fn the_chart_refuses_numbers_and_truth_values_where_text_is_wanted() {
     }
 }
 
+/// `condition: weir.enabled` of a chart that depends on this one, as in <https://github.com/cert-manager/trust-manager/issues/749> and
+/// <https://github.com/community-charts/helm-charts/issues/416>: Helm hands the condition's value on to the chart. It removes the chart where it
+/// is false, which nobody does for a chart on its own.
+#[test]
+fn the_chart_takes_the_values_that_helm_gives_a_dependency() {
+    let schema: Value = serde_json::from_str(&read("deploy/helm/weir/values.schema.json")).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let cases = [(r#"{"enabled": true, "global": {"a": 1}}"#, true), (r#"{"enabled": false}"#, false), ("{}", true)];
+    for (values, is_valid) in cases {
+        assert_eq!(schema.is_valid(&serde_json::from_str(values).unwrap()), is_valid, "{values}");
+    }
+}
+
 #[test]
 fn the_chart_has_the_alerts_the_dashboard_and_its_defaults() {
     // Templates read no file outside of a chart, nor its own values.yaml.

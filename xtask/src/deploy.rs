@@ -20,12 +20,14 @@ const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
 const VALUES: [(&str, u64); 5] = [("small", 7), ("full", 12), ("existing", 5), ("openshift", 6), ("large", 8)];
 /// Values that the chart must refuse where they are set, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&str, &str); 34] = [
+const REFUSED: [(&str, &str); 36] = [
     ("config=", "config is empty"),
     ("config=kafka", "config is not TOML"),
     ("config=kafka.instance=\"weir-0\"", "config sets kafka.instance: leave it out, set instancePrefix"),
     ("config=worker.drain=\"90s\"", "set drainSeconds"),
     ("config=http.drain=\"90s\"", "set httpDrainSeconds"),
+    ("config=http.listen=\"[::]:8080\"", "set listenAddress"),
+    ("listenAddress=::", "listenAddress"),
     // Secrets, as in <https://github.com/goharbor/harbor-helm/issues/2218> and <https://github.com/gomods/athens/issues/1666>.
     ("config=redis.password=\"x\"", "config sets redis.password"),
     ("config=schemas.password=\"x\"", "config sets schemas.password"),
@@ -71,20 +73,28 @@ const REFUSED: [(&str, &str); 34] = [
 ];
 /// What these values make of a kind: a resource that has these texts between ` | `, in this order.
 const PROMISED: [(&str, &str, &str); 15] = [
+    // With IPv6 addresses alone, probes would not reach 0.0.0.0 (<https://github.com/kagent-dev/kagent/issues/1642>,
+    // <https://github.com/newrelic/helm-charts/issues/2169>).
     (
         "full",
         "StatefulSet",
         "serviceName: weir-headless | podManagementPolicy: Parallel | priorityClassName: \"messaging\" | \
          terminationGracePeriodSeconds: 115 | fsGroup: 10001 | runAsGroup: 10001 | runAsNonRoot: true | \
          runAsUser: 10001 | initContainers: | image: \"registry.example/weir:1.2.3\" | \
-         fieldPath: metadata.name | value: \"east.caps.$(POD_NAME)\" | startupProbe: | failureThreshold: 120 | \
-         path: /livez | livenessProbe: | path: /livez | readinessProbe: | path: /readyz | lifecycle: | \
+         fieldPath: metadata.name | value: \"east.caps.$(POD_NAME)\" | value: \"[::]:8080\" | startupProbe: | \
+         failureThreshold: 120 | path: /livez | livenessProbe: | path: /livez | readinessProbe: | path: /readyz | lifecycle: | \
          allowPrivilegeEscalation: false | - ALL | readOnlyRootFilesystem: true | name: proxy | \
          path: \"secrets/kafka-password\"",
     ),
     ("full", "PodDisruptionBudget", "maxUnavailable: 1"),
     // Prometheus is let in (<https://github.com/kubescape/helm-charts/issues/761>), and looks at one of the two services.
-    ("full", "NetworkPolicy", "policyTypes: [Ingress, Egress] | app.kubernetes.io/name: prometheus"),
+    // OpenShift's DNS is reached (<https://github.com/pegasystems/pega-helm-charts/issues/503>, <https://github.com/grafana/loki/pull/21650>).
+    (
+        "full",
+        "NetworkPolicy",
+        "policyTypes: [Ingress, Egress] | app.kubernetes.io/name: prometheus | {protocol: UDP, port: 53} | {protocol: UDP, port: 5353} | \
+         {protocol: TCP, port: 5353} | port: 9093",
+    ),
     // A healthy installation of the same name must not hide one that stands (<https://github.com/thaum-xyz/ankhmorpork/pull/1279>).
     (
         "full",
@@ -100,8 +110,14 @@ const PROMISED: [(&str, &str, &str); 15] = [
     ),
     ("full", "ConfigMap", "grafana_folder: messaging | weir.json:"),
     ("full", "ServiceAccount", "eks.amazonaws.com/role-arn:"),
-    // The lag of deferred and waiting intents is no reason for more instances.
-    ("full", "ScaledObject", "minReplicaCount: 2 | consumerGroup: \"caps\" | topic: \"send-intents\" | lagThreshold:"),
+    // The lag of deferred and waiting intents is no reason for more instances. KEDA takes a blank behind a comma for a part of the host's name, as
+    // in <https://github.com/kroxylicious/kroxylicious/pull/3541>.
+    (
+        "full",
+        "ScaledObject",
+        "minReplicaCount: 2 | bootstrapServers: \"kafka-1:9093,kafka-2:9093\" | consumerGroup: \"caps\" | topic: \"send-intents\" | \
+         lagThreshold:",
+    ),
     // Of one release name, instances in two namespaces have different names: they would fence each other, as in
     // <https://github.com/xtdb/xtdb/issues/5447>.
     ("small", "StatefulSet", "terminationGracePeriodSeconds: 35 | value: \"default.weir.$(POD_NAME)\""),
@@ -152,6 +168,7 @@ pub fn run() -> Result<()> {
         promises(&manifests, kind, lines)?;
     }
     has_defaults_where_values_lack()?;
+    has_labels_where_its_version_has_a_digest()?;
     for (set, reason) in REFUSED {
         let output =
             helm_template(&format!("{CHART}/ci/full.yaml"), &["--set", set]).output().context("cannot start helm")?;
@@ -191,6 +208,18 @@ fn has_defaults_where_values_lack() -> Result<()> {
         ensure!(found == expected, "with {lacking} the chart makes of {name} {found}, and by default {expected}");
     }
     Ok(())
+}
+
+/// Flux adds a digest to a chart's version, and a label has no `+`: <https://github.com/stakater/Reloader/pull/686> and
+/// <https://github.com/prometheus-community/helm-charts/pull/7195>.
+fn has_labels_where_its_version_has_a_digest() -> Result<()> {
+    let (version, folder) = ("0.1.0+570022cfeb6c", shell::target("chart").display().to_string());
+    let versions = ["--version", version, "--app-version", version, "--destination", &folder];
+    printed(command(place("bin/helm"), &[&["package", CHART][..], &versions].concat()))?;
+    let (chart, values) = (format!("{folder}/weir-{version}.tgz"), format!("{CHART}/ci/existing.yaml"));
+    let manifests = printed(command(place("bin/helm"), &["template", "weir", &chart, "-f", &values]))?;
+    ensure!(!manifests.contains(version), "Kubernetes refuses the labels of this: {manifests}");
+    promises(&manifests, "StatefulSet", "helm.sh/chart: weir-0.1.0_570022cfeb6c")
 }
 
 fn helm_template(values: &str, set: &[&str]) -> Command {

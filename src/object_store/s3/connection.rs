@@ -7,6 +7,7 @@ use aws_config::{
     BehaviorVersion, SdkConfig, environment::EnvironmentVariableRegionProvider, meta::region::RegionProviderChain,
     retry::RetryConfig, timeout::TimeoutConfig,
 };
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, error::CredentialsError, future};
 use aws_sdk_s3::{
     Client,
     config::{Builder, Region, RequestChecksumCalculation, ResponseChecksumValidation, SharedHttpClient},
@@ -56,10 +57,14 @@ impl Connection {
         self.made.load().client.clone()
     }
 
-    /// Whether the store has an address that can be asked. The SDK reports an address without a scheme as a store
-    /// that does not answer.
-    pub(super) fn has_address(&self) -> Result<(), ObjectProblem> {
+    /// Whether region and address are such that the store can be asked. The SDK reports an address without a scheme as a store
+    /// that does not answer, and a region that no host's name can have likewise, or puts it into a header, where it panics.
+    pub(super) fn can_be_asked(&self) -> Result<(), ObjectProblem> {
         let made = self.made.load();
+        let is_wrong = |region: &Region| !region.as_ref().bytes().all(|sign| sign.is_ascii_graphic());
+        if made.client.config().region().is_some_and(is_wrong) {
+            return Err(ObjectProblem::NoRegion);
+        }
         match made.address.as_deref().filter(|address| !is_url(address)) {
             Some(address) => Err(ObjectProblem::Address(address.trim_end_matches('/').to_owned())),
             None => Ok(()),
@@ -113,6 +118,8 @@ impl Made {
         }
         let loaded = loader.load().await;
         let mut config = Builder::from(&loaded);
+        let provider = loaded.credentials_provider().map(|found| SharedCredentialsProvider::new(Whole(found)));
+        config.set_credentials_provider(provider);
         let address = endpoint(options, &loaded);
         config.set_endpoint_url(address.clone());
         if let Some(authorities) = &authorities {
@@ -125,6 +132,28 @@ impl Made {
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
             .build();
         Self { client: Client::from_conf(config), address, authorities, profiles }
+    }
+}
+
+/// Credentials as they are found, but for those with more than a key in them, such as the end of a file's line: the SDK puts the id into a
+/// header, and panics where that cannot be.
+#[derive(Debug)]
+struct Whole(SharedCredentialsProvider);
+
+impl ProvideCredentials for Whole {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            let found = self.0.provide_credentials().await?;
+            let has_more = |key: &str| key.trim() != key || key.contains(char::is_control);
+            if [found.access_key_id(), found.secret_access_key()].into_iter().any(has_more) {
+                let reason = "the id of the access key, or its secret, begins or ends with a blank or a line's end";
+                return Err(CredentialsError::invalid_configuration(reason));
+            }
+            Ok(found)
+        })
     }
 }
 

@@ -28,7 +28,7 @@ const SLOWEST_WRITE_BYTES_PER_SECOND: u64 = 256 * 1024;
 
 impl S3Object {
     pub(in crate::object_store) async fn put(&self, upload: Upload) -> Result<(), ObjectError> {
-        self.connection.has_address().map_err(|problem| ObjectError::write(self.location(), problem))?;
+        self.connection.can_be_asked().map_err(|problem| ObjectError::write(self.location(), problem))?;
         let written = match upload {
             Upload::Bytes(bytes) => self.put_whole(ByteStream::from(bytes.clone()), bytes.len() as u64).await,
             Upload::File(path) => self.put_file(path).await,

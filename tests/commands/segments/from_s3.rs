@@ -244,6 +244,39 @@ async fn an_address_that_is_no_url_is_said_at_once_and_not_taken_for_a_store_tha
     }
 }
 
+/// Keys from a file with the end of its line, as in <https://github.com/rusoto/rusoto/issues/1589> and
+/// <https://github.com/longhorn/longhorn/issues/2226>.
+#[tokio::test]
+async fn keys_with_a_line_s_end_are_said_before_the_store_is_asked() {
+    let nobody = "http://127.0.0.1:1";
+    let keys = [("AKIA\n", "hunter2"), ("AKIA\r\n", "hunter2"), ("AKIA", "hunter2\n"), ("AKIA", " hunter2")];
+    for (id, secret) in keys {
+        let credentials = Some(Credentials::new(id, secret, None, None, "test"));
+        let options = S3Options { credentials, ..options(nobody) };
+        let asked = StoredObject::connect(&Location::parse("s3://weir/a").unwrap(), &options).await;
+        let read = asked.get_if_changed(None, 1000).await.unwrap_err();
+        let written = asked.put(Upload::Bytes("content".into())).await.unwrap_err();
+        for error in [read, written] {
+            assert!(matches!(error.problem, ObjectProblem::NoCredentials(_)), "{id:?}: {error}");
+            let said = error.to_string();
+            assert!(said.contains("a blank or a line's end") && !said.contains("hunter2"), "{said}");
+        }
+    }
+}
+
+/// `AWS_REGION` may be made from a file, as keys are, or be copied with quotes, as in
+/// <https://github.com/external-secrets/kubernetes-external-secrets/issues/249>.
+#[tokio::test]
+async fn a_region_that_is_no_name_is_said_before_the_store_is_asked() {
+    for (force_path_style, region) in [(true, "eu-west-1\n"), (false, "eu-west-1\n"), (true, "‘eu-west-1’")] {
+        let region = Some(region.to_owned());
+        let options = S3Options { force_path_style, region, ..options("http://127.0.0.1:1") };
+        let asked = StoredObject::connect(&Location::parse("s3://weir/a").unwrap(), &options).await;
+        assert_eq!(asked.put(Upload::Bytes("content".into())).await.unwrap_err().problem, ObjectProblem::NoRegion);
+        assert_eq!(problem(asked).await, ObjectProblem::NoRegion);
+    }
+}
+
 async fn problem(object: StoredObject) -> ObjectProblem {
     let ObjectError { problem, .. } = object.get_if_changed(None, 1000).await.unwrap_err();
     problem

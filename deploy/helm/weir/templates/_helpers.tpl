@@ -25,9 +25,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 
 {{- define "weir.labels" -}}
 {{ include "weir.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- /* By what Prometheus knows this release. */ -}}
@@ -66,7 +66,7 @@ not percent-encoded, but it is in the ConfigMap already. */ -}}
 {{- if not (or .Values.existingConfigMap (trim .Values.config)) }}{{ fail "config is empty: give the text of weir.toml, for example --set-file config=weir.toml" }}{{ end }}
 {{- $config := fromToml .Values.config }}
 {{- with $config.Error }}{{ fail (printf "config is not TOML: %s" .) }}{{ end }}
-{{- range $setting, $instead := dict "kafka.instance" "set instancePrefix" "worker.drain" "set drainSeconds" "http.drain" "set httpDrainSeconds" "http.listen" "port 8080 is used" }}
+{{- range $setting, $instead := dict "kafka.instance" "set instancePrefix" "worker.drain" "set drainSeconds" "http.drain" "set httpDrainSeconds" "http.listen" "set listenAddress" }}
 {{- $part := splitList "." $setting }}
 {{- if hasKey (default dict (get $config (first $part))) (last $part) }}
 {{- fail (printf "config sets %s: leave it out, %s" $setting $instead) }}
