@@ -260,16 +260,18 @@ impl<S: Store, C: Clock> QueryService<S, C> {
 
     /// Asks the store, but not beside deferred writes.
     async fn admit(&mut self, asked: &mut AskedBatch<'_, SingleRecord<'_>>) -> Result<(), StoreError> {
-        let (shards, requests) = (self.store.shards(), asked.unanswered().collect::<Vec<RequestIndex>>());
-        if asked.requests().requests.iter().any(|request| self.deferred_shards.has(request.user.shard(shards))) {
-            let why = "sends that were approved while Redis was unavailable are being recorded";
-            return Err(StoreError::Temporary(why.to_owned()));
-        }
+        let requests: Vec<RequestIndex> = asked.unanswered().collect();
         let Some(first) = requests.first() else { return Ok(()) };
         let user = asked.request(*first).user;
         // Nothing is asked before the store is ready, so nothing is recorded for a client that is refused here, or that
         // closes its connection.
         self.store.ready_for(user).await?;
+        // Not before that: a lane may have deferred writes since.
+        if self.deferred_shards.has(user.shard(self.store.shards())) {
+            self.store.not_asked();
+            let why = "sends that were approved while Redis was unavailable are being recorded";
+            return Err(StoreError::Temporary(why.to_owned()));
+        }
         // Whoever asks may go away meanwhile.
         let (batch, answers) = asked.to_ask();
         let admitted = self.store.admit(batch, answers).await;

@@ -119,7 +119,7 @@ impl<D: Store + 'static> Worker<D> {
     /// Works until `asked_to_stop` is done.
     ///
     /// # Errors
-    /// A lane failed, or did not end in time, or the HTTP address is not free.
+    /// A lane or the task of a limit failed, or a lane did not end in time, or the HTTP address is not free.
     pub async fn run(mut self, asked_to_stop: impl Future<Output = Asked>) -> anyhow::Result<()> {
         let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
         let waiting = WaitingStatuses::default();
@@ -146,9 +146,16 @@ impl<D: Store + 'static> Worker<D> {
             work.push(Box::new(move || WaitingLanes { policy, known, make, stop }.run(&runtime)));
         }
         work.extend(self.readers.into_iter().map(|reader| reader.work));
-        let mut asked_at = None;
+        let (mut asked_at, mut limit_failed) = (None, false);
+        let limits_ended = &mut self.limits.ended;
         let asked_to_stop = async {
-            let asked = asked_to_stop.await;
+            let asked = tokio::select! {
+                asked = asked_to_stop => asked,
+                Some(()) = limits_ended.recv() => {
+                    limit_failed = true;
+                    Asked::Interrupt
+                }
+            };
             if let Some(server) = &server
                 && asked == Asked::Terminate
             {
@@ -167,7 +174,12 @@ impl<D: Store + 'static> Worker<D> {
         if let Some(traces) = self.traces {
             traces.close(left()).await;
         }
-        Ok(outcome?)
+        outcome?;
+        anyhow::ensure!(
+            !limit_failed,
+            "a bug in weir ended the task of a limit (the panic is in the log above); please report it"
+        );
+        Ok(())
     }
 
     /// Begins to serve HTTP.

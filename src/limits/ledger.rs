@@ -1,11 +1,13 @@
 //! The ledger, looked at over connections of its own: nothing is taken, and no lane waits.
+#![expect(clippy::disallowed_types, reason = "looks share the clients that are free; nothing waits in the lock")]
 
-use std::{pin::Pin, time::Duration};
-
-use tokio::{
-    sync::{Mutex, Semaphore},
-    time::timeout,
+use std::{
+    pin::Pin,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
+
+use tokio::{sync::Semaphore, time::timeout};
 use weir_core::limit::{
     budget::{
         lease::BudgetUse,
@@ -42,6 +44,24 @@ pub struct LedgerPool<L> {
     permits: Semaphore,
 }
 
+/// A client on loan. It goes back when it is dropped, also half way through a look: it knows who did not answer, and asks others first.
+struct LedgerLoan<'p, L> {
+    clients: &'p Mutex<Clients<L>>,
+    client: Option<L>,
+}
+
+impl<L> Drop for LedgerLoan<'_, L> {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            lock(self.clients).put_back(client);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl<L: LooksAtBudgets> LedgerPool<L> {
     /// `connect` makes one more, where all are in use.
     pub fn new(connect: impl Fn() -> L + Send + 'static) -> Self {
@@ -49,10 +69,10 @@ impl<L: LooksAtBudgets> LedgerPool<L> {
     }
 
     async fn ask(&self, budgets: &[BudgetUse], tokens: u64, answers: &mut [Option<TakeAnswer>]) -> Result<(), String> {
-        let mut taken = None;
         let looks = async {
             let _permit = self.permits.acquire().await.map_err(|closed| closed.to_string())?;
-            let ledger = taken.insert(self.clients.lock().await.take());
+            let mut loan = LedgerLoan { clients: &self.clients, client: None };
+            let ledger = loan.client.insert(lock(&self.clients).take());
             let mut outcome = Ok(());
             for (budgets, answers) in budgets.chunks(MOST_AT_ONCE).zip(answers.chunks_mut(MOST_AT_ONCE)) {
                 let looked = ledger.look(budgets, tokens, answers).await;
@@ -60,12 +80,7 @@ impl<L: LooksAtBudgets> LedgerPool<L> {
             }
             outcome
         };
-        let looked = timeout(LOOK_WITHIN, looks).await;
-        // Without an answer, too: it knows who did not answer, and asks others first.
-        if let Some(ledger) = taken {
-            self.clients.lock().await.put_back(ledger);
-        }
-        looked.unwrap_or_else(|_| Err(no_answer_within(LOOK_WITHIN).to_string()))
+        timeout(LOOK_WITHIN, looks).await.unwrap_or_else(|_| Err(no_answer_within(LOOK_WITHIN).to_string()))
     }
 }
 
@@ -81,7 +96,11 @@ impl<L: LooksAtBudgets + 'static> LooksAtLedger for LedgerPool<L> {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::pending, mem};
+    use std::{
+        future::{pending, poll_fn},
+        mem,
+        task::Poll,
+    };
 
     use weir_core::{
         limit::budget::{BudgetId, SpanNow},
@@ -99,13 +118,28 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_client_without_an_answer_looks_again() {
-        let pool = LedgerPool::new(|| Learns(false));
+    fn pool_and_budgets() -> (LedgerPool<Learns>, [BudgetUse; 1]) {
         let id = BudgetId { name: "b".into(), campaign: None };
         let span = SpanNow::Total;
-        let budgets = [BudgetUse { id, limit: 1, span, best_effort: false, unavailable_after: None }];
+        let budget = BudgetUse { id, limit: 1, span, best_effort: false, unavailable_after: None };
+        (LedgerPool::new(|| Learns(false)), [budget])
+    }
+
+    #[tokio::test]
+    async fn a_client_without_an_answer_looks_again() {
+        let (pool, budgets) = pool_and_budgets();
         assert!(pool.look(&budgets, 1).await.error.is_some());
+        assert_eq!(pool.look(&budgets, 1).await.error, None);
+    }
+
+    #[tokio::test]
+    async fn a_client_whose_caller_goes_away_looks_again() {
+        let (pool, budgets) = pool_and_budgets();
+        {
+            let mut looking = pool.look(&budgets, 1);
+            let waits = poll_fn(|context| Poll::Ready(looking.as_mut().poll(context).is_pending())).await;
+            assert!(waits, "the first look has no answer");
+        }
         assert_eq!(pool.look(&budgets, 1).await.error, None);
     }
 }

@@ -23,7 +23,7 @@ use weir_worker::{
     clock::SystemClock,
 };
 
-use self::TestStore::{Full, Hangs, Knows, Refuses, Silent};
+use self::TestStore::{Defers, Full, Hangs, Knows, Refuses, Silent};
 use super::*;
 
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
@@ -48,6 +48,8 @@ pub(crate) enum TestStore {
     Refuses(fn() -> StoreError),
     /// It says when somebody waits for others who ask it, and these never end.
     Full(Arc<Notify>),
+    /// While somebody waits for others who ask it, a lane has deferred writes. Whether a place is taken.
+    Defers(Arc<DeferredShards>, bool),
 }
 
 impl Store for TestStore {
@@ -59,13 +61,24 @@ impl Store for TestStore {
                 waits.notify_one();
                 std::future::pending().await
             }
+            Defers(shards, is_taken) => {
+                shards.change(&BTreeSet::new(), &[0].into());
+                *is_taken = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn not_asked(&mut self) {
+        if let Defers(_, is_taken) = self {
+            *is_taken = false;
         }
     }
 
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         let before = match self {
             Silent(error) => return Err(error()),
-            Refuses(_) | Full(_) => unreachable!("nobody may ask it"),
+            Refuses(_) | Full(_) | Defers(..) => unreachable!("nobody may ask it"),
             Knows(before) => *before,
             Hangs(asked) => {
                 asked.notify_one();
@@ -169,6 +182,17 @@ async fn an_intent_that_is_certainly_not_recorded_pays_nothing() {
     let temporary = || StoreError::Temporary("by the test".to_owned());
     assert_eq!(used_after(Refuses(temporary), &[]).await, 0, "its node is known not to answer");
     assert_eq!(used_after(Silent(temporary), &[]).await, TRIES, "it may be recorded, and then it is a replay");
+}
+
+#[tokio::test]
+async fn a_shard_that_a_lane_defers_writes_for_while_somebody_waits_for_the_store_is_not_asked() {
+    let deferred_shards = Arc::<DeferredShards>::default();
+    let store = Defers(Arc::clone(&deferred_shards), false);
+    let (query, ..) = service("", store, &Tokens::new(false));
+    let mut query = query.beside(deferred_shards);
+    let refused = query.decide(INTENT).await.expect_err("a cap would not count what is deferred");
+    assert!(refused.to_string().contains("are being recorded"), "{refused}");
+    assert!(matches!(query.store(), Defers(_, false)), "others may ask");
 }
 
 #[tokio::test]

@@ -185,6 +185,10 @@ impl Store for PooledStore {
         Ok(())
     }
 
+    fn not_asked(&mut self) {
+        self.loan = None;
+    }
+
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         // One request is about one user.
         let Some(request) = batch.requests.first() else { return Ok(()) };

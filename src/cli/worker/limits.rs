@@ -83,8 +83,8 @@ pub struct WorkerLimits {
     pub(super) desk: Arc<LimitsDesk>,
     /// Ends their tasks, once nothing more is taken of them: each takes a last turn.
     ends: CancellationToken,
-    /// Closed once all of these have ended.
-    ended: mpsc::Receiver<()>,
+    /// Closed once all of these have ended; told where one has failed.
+    pub(super) ended: mpsc::Receiver<()>,
 }
 
 /// The tasks of limits, and by what they go.
@@ -111,14 +111,15 @@ impl<C: LimitClients> LimitTasks<'_, C> {
     }
 }
 
-/// Runs the task of a limit.
+/// Runs the task of a limit. Where it panics, nobody keeps the limit any more: the process has to end.
 fn spawn(running: &mpsc::Sender<()>, task: LimitTask) {
     let running = running.clone();
     tokio::spawn(async move {
         if let Err(error) = tokio::spawn(task).await {
-            tracing::warn!("the task of a limit has failed: {error}");
+            tracing::error!("the task of a limit has failed: {error}");
+            // Where it is full, another one has.
+            let _ = running.try_send(());
         }
-        drop(running);
     });
 }
 
@@ -138,12 +139,16 @@ impl WorkerLimits {
 
         let [ledger, seen_ledger] = clients.ledgers();
         let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), observer());
-        tokio::spawn(keeper.run());
+        spawn(&running, Box::pin(keeper.run()));
 
         // A name that no process before had: what that one gave still counts.
         let holder = new_epoch();
         let (keeper, services) = ServiceKeeper::new(clients.services(&holder), &holder, clock.clone(), observer());
-        tokio::spawn(keeper.run());
+        let stop_services = ends.clone();
+        let keep_services = async move {
+            stop_services.run_until_cancelled(keeper.run()).await;
+        };
+        spawn(&running, Box::pin(keep_services));
 
         let tasks = LimitTasks { clients, links, ends: ends.clone(), running };
         let offsets = Arc::new(KafkaRoutes(Arc::clone(kafka)));
@@ -179,12 +184,16 @@ async fn close(
 ) {
     requests.await;
     ends.cancel();
-    tokio::join!(budgets.close(), ended.recv());
+    tokio::join!(budgets.close(), async { while ended.recv().await.is_some() {} });
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{future::poll_fn, task::Poll, time::Duration};
+    use std::{
+        future::{pending, poll_fn},
+        task::Poll,
+        time::Duration,
+    };
 
     use tokio::time::{sleep, timeout};
     use weir_core::basis::time::Time;
@@ -194,6 +203,20 @@ mod tests {
 
     /// Long enough for a task to end that does not wait for requests.
     const A_WHILE: Duration = Duration::from_millis(50);
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    async fn fails() {
+        panic!("by the test");
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_told_of_while_others_run() {
+        let (running, mut ended) = mpsc::channel(1);
+        spawn(&running, Box::pin(pending::<()>()));
+        spawn(&running, Box::pin(fails()));
+        let told = timeout(DEADLINE, ended.recv()).await;
+        assert_eq!(told.expect("it is told of"), Some(()));
+    }
 
     #[tokio::test]
     async fn tokens_that_the_last_requests_give_back_go_to_the_ledger() {

@@ -74,6 +74,9 @@ pub trait Store: Send {
         ready(Ok(()))
     }
 
+    /// What it was [ready for](Store::ready_for) is not asked: others may have its place.
+    fn not_asked(&mut self) {}
+
     /// Answers all requests of a batch whose place in `answers` (as long as `batch.requests`) is still empty.
     ///
     /// Safe to call again after an error, and to drop half way: a send that was recorded already is answered as

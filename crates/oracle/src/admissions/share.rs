@@ -62,6 +62,14 @@ struct Asks {
     over_concurrency: u64,
 }
 
+impl Asks {
+    /// A second's part of what was asked for in so many milliseconds: who is denied asks again after a second, and counts once.
+    fn per_s(self, passed_ms: u64) -> Self {
+        let part = |asks: u64| (asks * 1_000).div_ceil(passed_ms.max(TURN_EVERY_MS));
+        Self { all: part(self.all), over_rate: part(self.over_rate), over_concurrency: part(self.over_concurrency) }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Sharing {
     /// Which run of its turns this is.
@@ -77,7 +85,7 @@ pub(super) struct Sharing {
     second: LastSecond,
     outstanding: u64,
     asks: Asks,
-    /// Of the time before, and what was wanted then.
+    /// Per second of the time before, and what was wanted then.
     asks_before: Asks,
     wanted_before: (u64, u64),
     took: (u64, u64),
@@ -151,15 +159,16 @@ impl Sharing {
         let ShareReply { per_s, concurrency, total, members, .. } = reply;
         let even = |total: u64| (total / members.max(1)).max(1);
         let denied = |now: u64, before: u64| now.max(before);
+        let asks = self.asks.per_s(now_ms.saturating_sub(self.began_ms));
         let wait_ms = match denial {
             Denial::Rate => {
                 let share = if per_s > 0 { per_s } else { even(total.per_s) };
-                let ahead = denied(self.asks.over_rate, self.asks_before.over_rate);
+                let ahead = denied(asks.over_rate, self.asks_before.over_rate);
                 self.second.below_in_ms(share, now_ms) + ahead * 1_000 / share
             }
             Denial::Concurrency => {
                 let share = if concurrency > 0 { concurrency } else { even(total.concurrency) };
-                let ahead = denied(self.asks.over_concurrency, self.asks_before.over_concurrency);
+                let ahead = denied(asks.over_concurrency, self.asks_before.over_concurrency);
                 let takes_ms = if reply.processing_us > 0 { reply.processing_us / 1_000 } else { UNKNOWN_TIME_MS };
                 takes_ms * (ahead + 1) / share
             }
@@ -216,13 +225,13 @@ impl Sharing {
         let held = self.rate_held(now_ms);
         let in_force = self.reply.as_ref().map_or(0, |reply| reply.concurrency);
         let passed_ms = now_ms.saturating_sub(self.began_ms);
-        let per_s = (self.asks.all * 1_000).div_ceil(passed_ms.max(TURN_EVERY_MS));
-        let wants_now = (per_s, self.outstanding + self.asks.over_concurrency);
+        let asks = self.asks.per_s(passed_ms);
+        let wants_now = (asks.all, self.outstanding + asks.over_concurrency);
         let wanted = (wants_now.0.max(self.wanted_before.0), wants_now.1.max(self.wanted_before.1));
         // A turn that comes sooner, because somebody registers, tells what was asked for so far.
         if passed_ms >= TURN_EVERY_MS {
             self.wanted_before = wants_now;
-            self.asks_before = std::mem::take(&mut self.asks);
+            (self.asks, self.asks_before) = (Asks::default(), asks);
             self.began_ms = now_ms;
         }
         ShareTurn {

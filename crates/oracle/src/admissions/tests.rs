@@ -160,6 +160,21 @@ fn a_turn_that_comes_sooner_wants_what_was_asked_for_since_the_last_one_that_did
 }
 
 #[test]
+fn who_is_denied_and_asks_again_after_a_second_counts_once() {
+    let mut admissions = with_share(100, 1);
+    admitted(&mut admissions, 0);
+    let mut wanted_and_wait = |at_ms: u64| {
+        let waits = [(); 5].map(|()| denied(&mut admissions, at_ms).1);
+        admissions.hasten(&service());
+        let (_, turn) = due(&mut admissions, at_ms);
+        admissions.turned(&service(), &reply(100, 1), at_ms);
+        (turn.concurrency.wanted, waits[4])
+    };
+    // The first turn comes sooner, so the next one is about two seconds.
+    assert_eq!([900, 2_000].map(&mut wanted_and_wait), [(6, 6), (6, 6)], "one works, and five are denied");
+}
+
+#[test]
 fn a_service_whose_first_turn_has_no_answer_is_kept_while_somebody_asks_and_wants_an_admission() {
     let mut admissions = Admissions::new("me", 0);
     assert!(admissions.begin(&service(), 0));

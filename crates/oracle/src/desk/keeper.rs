@@ -44,7 +44,7 @@ pub struct ServiceKeeper<S, C> {
     /// Who waits for the first turn at a service.
     waiting: BTreeMap<ServiceName, Vec<oneshot::Sender<Admission>>>,
     /// The client comes back without an answer, too: it knows who did not answer, and asks others first.
-    calls: JoinSet<(S, Called)>,
+    calls: JoinSet<(Option<S>, Called)>,
     calls_for_http: usize,
 }
 
@@ -87,7 +87,7 @@ where
                 biased;
                 Some(called) = self.calls.join_next() => {
                     if let Ok((client, called)) = called {
-                        self.clients.put_back(client);
+                        client.into_iter().for_each(|client| self.clients.put_back(client));
                         self.called(called);
                     }
                 }
@@ -172,10 +172,14 @@ where
     fn take_turns(&mut self) {
         for (service, number, turn) in self.admissions.due_turns(self.now_ms()) {
             let mut services = self.clients.take();
-            let clock = self.clock.clone();
+            let (clock, of) = (self.clock.clone(), service.clone());
+            let call = async move {
+                let turned = answer_within(&clock, CALL_WITHIN, services.turn(&of, number, &turn)).await;
+                (services, turned)
+            };
             self.calls.spawn(async move {
-                let turned = answer_within(&clock, CALL_WITHIN, services.turn(&service, number, &turn)).await;
-                (services, Called::Turned(service, turned))
+                let (client, turned) = caught(call).await;
+                (client, Called::Turned(service, turned))
             });
         }
     }
@@ -198,7 +202,7 @@ where
         self.calls_for_http += 1;
         let call = call(self.clients.take(), self.clock.clone());
         self.calls.spawn(async move {
-            let (client, answer) = call.await;
+            let (client, answer) = caught(call).await;
             let changed = changes.filter(|_| answer.is_ok());
             let _ = reply.send(answer);
             (client, Called::Answered(changed))
@@ -257,5 +261,22 @@ where
             self.observer.admissions(&service, AdmissionEvent::TimedOut, 1);
         }
         self.observer.set_outstanding(self.admissions.outstanding());
+    }
+}
+
+/// What a call gives. One that panics has no answer, and its client does not come back.
+async fn caught<S, T>(
+    call: impl Future<Output = (S, Result<T, StoreError>)> + Send + 'static,
+) -> (Option<S>, Result<T, StoreError>)
+where
+    S: Send + 'static,
+    T: Send + 'static,
+{
+    match tokio::spawn(call).await {
+        Ok((client, answer)) => (Some(client), answer),
+        Err(_) => {
+            let why = "a bug in weir ended the call: its log has the panic; please report it";
+            (None, Err(StoreError::Temporary(why.to_owned())))
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     future::{pending, poll_fn},
     pin::pin,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     task::Poll,
 };
 
@@ -32,12 +32,20 @@ impl AdmissionObserver for Unobserved {
     fn set_outstanding(&self, _: usize) {}
 }
 
-/// A client whose first turn is answered when it is told to, and later ones at once, with a share of one admission; nothing else is.
+/// A client whose first turn is answered when it is told to, and later ones at once, with a share of one admission; nothing else is. It
+/// may be told that the next call panics.
 #[derive(Clone, Default)]
-struct Told(Arc<Notify>, bool);
+struct Told(Arc<Notify>, bool, Arc<AtomicBool>);
+
+impl Told {
+    fn may_panic(&self) {
+        assert!(!self.2.swap(false, Ordering::Relaxed), "by the test");
+    }
+}
 
 impl Share<ServiceShares> for Told {
     async fn turn(&mut self, _: &ServiceName, _: TurnNumber, _: &ShareTurn) -> Result<ShareReply, StoreError> {
+        self.may_panic();
         if !std::mem::replace(&mut self.1, true) {
             self.0.notified().await;
         }
@@ -57,6 +65,7 @@ impl Services for Told {
     }
 
     async fn look(&mut self, _: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
+        self.may_panic();
         pending().await
     }
 }
@@ -131,5 +140,22 @@ async fn who_waits_for_a_turn_without_an_answer_is_told_and_its_client_takes_the
     tokio::spawn(keeper.run());
     let told = tokio::time::timeout(DEADLINE, desk.ask(&name("email"))).await.expect("it is told");
     assert_eq!(told, Admission::Denied(Denial::NoLease, 1));
+    given(&desk).await;
+}
+
+#[tokio::test]
+async fn a_call_that_panics_has_no_answer() {
+    let told = Told::default();
+    let connect = told.clone();
+    let (keeper, desk) = ServiceKeeper::new(move || connect.clone(), "one", SystemClock, Arc::new(Unobserved));
+    tokio::spawn(keeper.run());
+    told.2.store(true, Ordering::Relaxed);
+    let seen = desk.look(&name("email")).await;
+    let reason = seen.map(drop).expect_err("it panics").to_string();
+    assert!(reason.contains("a bug in weir"), "{reason}");
+    told.2.store(true, Ordering::Relaxed);
+    let asked = tokio::time::timeout(DEADLINE, desk.ask(&name("email"))).await.expect("it is told");
+    assert_eq!(asked, Admission::Denied(Denial::NoLease, 1));
+    told.0.notify_one();
     given(&desk).await;
 }

@@ -165,6 +165,14 @@ async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
 }
 
 #[tokio::test]
+async fn a_turn_that_panics_ends_the_task() {
+    let mut scene = Scene::start(|_| panic!("by the test"));
+    assert_eq!(scene.claimed(1).await, Claimed::Pending);
+    let ended = timeout(DEADLINE, &mut scene.keeper).await.expect("it ends");
+    assert!(ended.is_err_and(|error| error.is_panic()));
+}
+
+#[tokio::test]
 async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_answers() {
     let scene = Scene::start(|turn| if turn == 0 { Fate::Refused } else { Fate::Taken });
     let judged_at = SystemClock.passed();

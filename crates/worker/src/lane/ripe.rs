@@ -69,12 +69,14 @@ pub(super) struct Ripe {
     /// Those that are emptied now. The others that do not sleep were empty when they told their end, or are silent.
     reading: BTreeMap<i32, Reading>,
     starting: Option<Starting>,
+    /// When the last poll began, by a clock that was right then.
+    polled_at: Time,
 }
 
 impl Ripe {
     pub(super) fn new(ring: Ring, wheel: Wheel) -> Self {
         let (asleep, reading, starting) = (BTreeMap::new(), BTreeMap::new(), Some(Starting::default()));
-        Self { ring, wheel, asleep, reading, starting }
+        Self { ring, wheel, asleep, reading, starting, polled_at: Time::default() }
     }
 
     /// All buckets are read again, from the committed offsets on.
@@ -124,6 +126,7 @@ impl Ripe {
 
     /// The buckets to read next: the oldest ones that are open, once the current ones are empty.
     fn wake(&mut self, now: Time) -> Vec<i32> {
+        self.polled_at = now;
         if self.awaits_ends() {
             return Vec::new();
         }
@@ -139,11 +142,14 @@ impl Ripe {
     }
 
     /// Puts buckets to sleep by the records that were read: buckets that are not open, buckets younger than the oldest open
-    /// one, and at the start all. Returns the offset to which each goes back. `waited`: how long the poll waited for records.
+    /// one, and at the start all. Returns the offset to which each goes back. `now`: none while the clock is wrong, and nothing is due then.
+    /// `waited`: how long the poll waited for records.
     ///
     /// # Errors
     /// The partition of a record that is not of its bucket.
-    fn put_back(&mut self, batch: &impl Records, now: Time, waited: Duration) -> Result<Vec<(i32, i64)>, i32> {
+    fn put_back(&mut self, batch: &impl Records, now: Option<Time>, waited: Duration) -> Result<Vec<(i32, i64)>, i32> {
+        let puts_all = self.starting.is_some() || now.is_none();
+        let now = now.unwrap_or(self.polled_at);
         self.starting.iter_mut().for_each(|starting| starting.silent += waited);
         self.reading.values_mut().for_each(|bucket| bucket.silent += waited);
         let heads = self.heads(batch, now)?;
@@ -162,7 +168,7 @@ impl Ripe {
             if asleep.contains(&partition) {
                 continue;
             }
-            if self.starting.is_some() || head.opens > now || Some(slot) > oldest {
+            if puts_all || head.opens > now || Some(slot) > oldest {
                 asleep.insert(partition);
                 self.reading.remove(&partition);
                 self.asleep.insert(partition, head);
@@ -192,22 +198,6 @@ impl Ripe {
             Ok((record.partition, Head { offset: record.offset, opens, slot }))
         };
         (0..batch.len()).map(head).collect()
-    }
-
-    /// Puts all buckets to sleep that something was read of: while the clock is wrong nothing is due.
-    fn put_all_back(&mut self, batch: &impl Records) -> Vec<(i32, i64)> {
-        let mut from = Vec::new();
-        for index in 0..batch.len() {
-            let record = batch.get(index);
-            let due = record.deferral.map_or(Time::MIN, |deferral| deferral.due);
-            let head = Head { offset: record.offset, opens: self.ring.opens(due), slot: self.ring.slot(due) };
-            if !from.iter().any(|(partition, _)| *partition == record.partition) {
-                self.reading.remove(&record.partition);
-                self.asleep.insert(record.partition, head);
-                from.push((record.partition, record.offset));
-            }
-        }
-        from
     }
 
     /// Whether a batch holds records that are far from due: the clock was put back since they were read.
@@ -254,11 +244,7 @@ where
         waited: Duration,
     ) -> Result<(), Interruption> {
         let Some(ripe) = &mut state.ripe else { return Ok(()) };
-        let from = match self.clock.time_to_decide(&[]) {
-            Ok(now) => ripe.put_back(batch, now, waited),
-            Err(_) => Ok(ripe.put_all_back(batch)),
-        };
-        let from = from.map_err(|partition| {
+        let from = ripe.put_back(batch, self.clock.time_to_decide(&[]).ok(), waited).map_err(|partition| {
             Interruption::Fatal(format!(
                 "partition {partition} of the {} of deferred intents holds an intent that belongs to another: partitions were added to \
                  the topic. Set kafka.deferred to a new prefix, whose topics weir check --create creates, and list the old one in \

@@ -40,12 +40,12 @@ fn heard(ripe: &mut Ripe, ends: &[(i32, i64)], all: usize) -> Vec<i32> {
 
 /// Puts back what is not due of these records at this time. Gives the partitions, and from which offset on.
 fn put_back(ripe: &mut Ripe, records: &[(i32, i64, &str)], clock: &str) -> Vec<(i32, i64)> {
-    ripe.put_back(&batch(records), time(clock), NO).unwrap()
+    ripe.put_back(&batch(records), Some(time(clock)), NO).unwrap()
 }
 
 /// A poll that gives nothing of these buckets, and so waits.
 fn wait(ripe: &mut Ripe, seconds: u64) {
-    assert_eq!(ripe.put_back(&batch(&[]), time("18:45"), Duration::from_secs(seconds)), Ok(Vec::new()));
+    assert_eq!(ripe.put_back(&batch(&[]), Some(time("18:45")), Duration::from_secs(seconds)), Ok(Vec::new()));
 }
 
 #[test]
@@ -126,7 +126,8 @@ fn a_bucket_of_which_nothing_is_heard_holds_the_others_up_for_ten_seconds_of_pol
     // Later: that of the bucket that is read.
     assert_eq!(put_back(&mut ripe, &[(32, 0, "18:32")], "18:45"), [(32, 0)]);
     wait(&mut ripe, 9);
-    assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31")]), time("18:45"), Duration::from_secs(1)), Ok(Vec::new()));
+    let waited = Duration::from_secs(1);
+    assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31")]), Some(time("18:45")), waited), Ok(Vec::new()));
     wait(&mut ripe, 9);
     assert_eq!(heard(&mut ripe, &[(31, 4), (32, 0)], 2), NOBODY, "a record came 9 s ago");
     wait(&mut ripe, 1);
@@ -187,7 +188,7 @@ fn an_older_bucket_that_sleeps_is_emptied_before_a_younger_one_that_fills() {
 fn a_record_that_is_not_of_its_bucket_is_found_and_one_that_was_moved_on_late_is_none() {
     let mut ripe = begun(Ring::Hours, 2);
     // Written when a bucket had one partition: 42 is half of bucket 21 now.
-    assert_eq!(ripe.put_back(&batch(&[(42, 0, "18:00")]), time("09:00"), NO), Err(42));
+    assert_eq!(ripe.put_back(&batch(&[(42, 0, "18:00")]), Some(time("09:00")), NO), Err(42));
     let mut ripe = begun(Ring::Minutes, 1);
     // Moved on by a version of before, into the running minute by a clock that is four minutes ahead.
     assert_eq!(put_back(&mut ripe, &[(34, 0, "18:31")], "18:30"), [(34, 0)]);
@@ -197,12 +198,24 @@ fn a_record_that_is_not_of_its_bucket_is_found_and_one_that_was_moved_on_late_is
 fn while_the_clock_is_wrong_all_that_was_read_is_put_back() {
     let mut ripe = begun(Ring::Hours, 1);
     let read = batch(&[(42, 3, "18:00"), (42, 4, "18:10"), (44, 0, "20:00")]);
-    assert_eq!(ripe.put_all_back(&read), [(42, 3), (44, 0)]);
+    assert_eq!(ripe.put_back(&read, None, NO), Ok(vec![(42, 3), (44, 0)]));
     assert_eq!(ripe.wake(time("17:55")), [42]);
-    assert_eq!(ripe.put_all_back(&read), [(42, 3), (44, 0)], "also what is being read");
+    assert_eq!(ripe.put_back(&read, None, NO), Ok(vec![(42, 3), (44, 0)]), "also what is being read");
     assert_eq!(ripe.wake(time("17:55")), [42]);
     assert!(ripe.is_far_from_due(&read, time("17:55")));
     assert!(!ripe.is_far_from_due(&batch(&[(42, 3, "18:00")]), time("17:55")));
+}
+
+#[test]
+fn what_is_put_back_while_the_clock_is_wrong_is_as_old_as_when_it_was_read() {
+    let mut ripe = begun(Ring::Minutes, 1);
+    assert_eq!(ripe.wake(time("18:55")), NOBODY);
+    // 45 has what was long overdue when it was moved on.
+    let read = batch(&[(45, 0, "09:10"), (54, 0, "18:54")]);
+    assert_eq!(ripe.put_back(&read, None, NO), Ok(vec![(45, 0), (54, 0)]));
+    assert_eq!(ripe.wake(time("18:56")), [54]);
+    hear(&mut ripe, &[(54, 1)], 2);
+    assert_eq!(ripe.wake(time("18:56")), [45]);
 }
 
 #[test]
