@@ -72,11 +72,12 @@ fn tokens(item: Option<&Item>) -> BTreeMap<Vec<u8>, u64> {
     fields.map(|(field, value)| (field.clone(), u64::try_from(number(value)).unwrap())).collect()
 }
 
-/// The last turn of a holder in a budget's hash (`lua/share/members.lua`), where it is of this run: its number.
-fn last_turn(item: Option<&Item>, [holder, run]: &Run) -> Option<i64> {
-    let mut words = text(field(item, &[b"h", holder.as_slice()].concat())?).split(':');
-    let of_run = words.next() == Some(text(run));
-    words.next().filter(|_| of_run)?.parse().ok()
+/// The last turn of a holder in a budget's hash (`lua/share/members.lua`), where it is of this run: its number, and what it came to.
+fn last_turn(item: Option<&Item>, [holder, run]: &Run) -> Option<(i64, Made)> {
+    let member = text(field(item, &[b"h", holder.as_slice()].concat())?);
+    let numbers: Vec<i64> = member.split(':').map(|word| word.parse().unwrap()).collect();
+    let [of, turn, _, granted, _, bucket, ..] = numbers[..] else { panic!("a holder: {member}") };
+    (of == number(run)).then_some((turn, Made { granted, bucket, is_known: true }))
 }
 
 /// Whether a total of a campaign is among the marks of those that are gone, and not there: the rule of `lua/take.lua`.
@@ -99,7 +100,9 @@ impl Account {
         self.tokens = tokens(item);
         for (run, made) in &mut self.turns {
             let last = last_turn(item, run);
-            made.iter_mut().for_each(|(turn, made)| made.is_known = last.is_some_and(|last| *turn <= last));
+            made.iter_mut().for_each(|(turn, made)| made.is_known = last.is_some_and(|(last, _)| *turn <= last));
+            // Made again since, behind a later run or after another loss, it may have come to something else.
+            made.extend(last);
         }
     }
 
