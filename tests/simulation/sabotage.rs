@@ -69,7 +69,7 @@ planted! {
     /// The script ignores the epoch.
     TrustWipedShard: Anything, Some(18);
     /// Offsets are committed for partitions of another member.
-    IgnoreMembership: Anything, Some(70);
+    IgnoreMembership: Anything, Some(64);
     /// Deferred writes count as recorded.
     ForgetOwed: Anything, Some(10);
     /// An intent that waits for Redis is judged by the clock at the start of the outage.

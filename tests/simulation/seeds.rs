@@ -27,9 +27,9 @@ pub fn number(name: &str) -> Option<u64> {
 fn tell(seed: u64, sabotage: Sabotage) -> String {
     let Outcome { broken, trace, .. } = run(seed, sabotage, Tracing::On);
     let from = if number("WEIR_SIM_SEED").is_some() { 0 } else { trace.len().saturating_sub(SHOWN) };
+    let outcome = if broken.is_empty() { "holds".to_owned() } else { format!("breaks:\n  {}", broken.join("\n  ")) };
     format!(
-        "seed {seed} breaks:\n  {}\n\nits end, oldest first (all of it: cargo xtask simulate --seed {seed}):\n{}",
-        broken.join("\n  "),
+        "seed {seed} {outcome}\n\nits end, oldest first (all of it: cargo xtask simulate --seed {seed}):\n{}",
         trace[from..].join("\n")
     )
 }
