@@ -134,7 +134,8 @@ fn longer_than_a_time_out(layers: &Layers<'_>, redis: Option<&RedisSettings>) {
     }
 }
 
-/// librdkafka's default is Kerberos, which is not built in: it would say so once a client is made, and tell to recompile it.
+/// librdkafka's default is Kerberos, which is not built in: it would say so once a client is made, and tell to recompile it. A client
+/// without tokens would be made, and not be let in.
 fn kafka_by_sasl(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
     let Some(kafka) = kafka.filter(|kafka| kafka.aws_iam_region.is_none()) else { return };
     let value = |names: &[&str]| {
@@ -145,10 +146,20 @@ fn kafka_by_sasl(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
         value(&["security.protocol"]).is_some_and(|protocol| protocol.to_ascii_lowercase().starts_with("sasl_"));
     let is_known =
         |mechanism: &str| ["PLAIN", "OAUTHBEARER"].contains(&mechanism) || mechanism.starts_with("SCRAM-SHA-");
-    let has_mechanism = value(&["sasl.mechanism", "sasl.mechanisms"]).is_some_and(is_known);
-    if is_sasl && !has_mechanism {
+    let mechanism = value(&["sasl.mechanism", "sasl.mechanisms"]).filter(|mechanism| is_known(mechanism));
+    let is = |name: &str, words: &[&str]| {
+        value(&[name]).is_some_and(|value| words.iter().any(|word| value.eq_ignore_ascii_case(word)))
+    };
+    // The latter are unsigned, for development alone: the error does not recommend them.
+    let has_tokens =
+        is("sasl.oauthbearer.method", &["oidc"]) || is("enable.sasl.oauthbearer.unsecure.jwt", &["true", "t", "1"]);
+    if is_sasl && mechanism.is_none() {
         let reason = "needs \"sasl.mechanism\" = \"SCRAM-SHA-512\", \"SCRAM-SHA-256\", \"PLAIN\" or \"OAUTHBEARER\" for this \
                       \"security.protocol\"; Kerberos (GSSAPI) is not built in";
+        layers.note("kafka.properties", reason);
+    } else if is_sasl && mechanism == Some("OAUTHBEARER") && !has_tokens {
+        let reason = "needs tokens for \"sasl.mechanism\" = \"OAUTHBEARER\": set \"sasl.oauthbearer.method\" = \"oidc\", or, for \
+                      Amazon MSK, kafka.aws_iam_region in place of all \"sasl.\" properties";
         layers.note("kafka.properties", reason);
     }
 }

@@ -430,7 +430,7 @@ fn a_list_of_brokers_a_secret_and_a_path_may_be_longer_than_a_name() {
 }
 
 #[test]
-fn sasl_needs_a_mechanism_that_is_built_in() {
+fn sasl_needs_a_mechanism_that_is_built_in_and_its_tokens() {
     // librdkafka's default is Kerberos: <https://github.com/fede1024/rust-rdkafka/issues/523>, and where it is not built in,
     // <https://github.com/confluentinc/librdkafka/issues/3501>.
     let with = |lines: &str| parse(&format!("{SMALLEST}\n[kafka.properties]\n{lines}"), &[]);
@@ -445,13 +445,27 @@ fn sasl_needs_a_mechanism_that_is_built_in() {
             contains_all(&error, &["kafka.properties needs \"sasl.mechanism\""]);
             assert!(!error.contains("hunter2"), "{error}");
         }
-        for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] {
-            for name in ["sasl.mechanism", "sasl.mechanisms"] {
+        for name in ["sasl.mechanism", "sasl.mechanisms"] {
+            for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] {
                 signed(&format!("{name:?} = {mechanism:?}")).unwrap();
+            }
+            let by_token = |source: &str| signed(&format!("{name:?} = \"OAUTHBEARER\"\n{source}"));
+            let (method, unsigned) = ("\"sasl.oauthbearer.method\"", "\"enable.sasl.oauthbearer.unsecure.jwt\"");
+            for none in [String::new(), format!("{method} = \"default\""), format!("{unsigned} = false")] {
+                let error = by_token(&none).expect_err(&none);
+                let expected = "kafka.properties needs tokens for \"sasl.mechanism\" = \"OAUTHBEARER\"";
+                contains_all(&error, &[expected, "set \"sasl.oauthbearer.method\" = \"oidc\"", "kafka.aws_iam_region"]);
+                assert!(!error.contains("hunter2"), "{error}");
+            }
+            for source in [format!("{method} = \"oidc\""), format!("{method} = \"OIDC\""), format!("{unsigned} = true")]
+            {
+                by_token(&source).unwrap();
             }
         }
     }
     with("\"security.protocol\" = \"SSL\"").unwrap();
+    // By this protocol nobody signs in.
+    with("\"security.protocol\" = \"SSL\"\n\"sasl.mechanism\" = \"OAUTHBEARER\"").unwrap();
 }
 
 #[test]

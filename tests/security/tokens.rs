@@ -132,7 +132,10 @@ async fn every_client_shows_a_token_says_why_there_is_none_and_shows_the_next_on
 
 /// It leaves topics and coordinators.
 async fn every_client_shows_one(kafka: &TokenKafka) {
-    let refused = [(None, "weir has no tokens"), (Some(Arc::new(Ended) as Arc<dyn Tokens>), "credentials have ended")];
+    let refused = [
+        (None, "set \"sasl.oauthbearer.method\" = \"oidc\""),
+        (Some(Arc::new(Ended) as Arc<dyn Tokens>), "credentials have ended"),
+    ];
     let refused = refused.map(|(tokens, expected)| {
         let options = options(kafka, tokens);
         (spawn_blocking(move || reason(&options)), expected)

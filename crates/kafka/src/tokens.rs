@@ -62,7 +62,10 @@ pub(super) fn settings(source: &TokenSource) -> ClientConfig {
 
 /// The answer to librdkafka's question for the next token. Why there is none is told by the client's error, once a reason.
 pub(super) fn next(source: &TokenSource) -> Result<OAuthToken, Box<dyn Error>> {
-    let source = source.as_ref().ok_or("weir has no tokens: set kafka.aws_iam_region, or another sasl.mechanism")?;
+    let source = source.as_ref().ok_or(
+        "weir has no tokens: set \"sasl.oauthbearer.method\" = \"oidc\" in [kafka.properties], kafka.aws_iam_region, or another \
+         \"sasl.mechanism\"",
+    )?;
     let token = source.token()?;
     Ok(OAuthToken { token: token.value, principal_name: token.principal, lifetime_ms: token.expires_ms })
 }
