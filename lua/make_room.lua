@@ -1,4 +1,5 @@
--- make_room: takes totals of campaigns out of a shard that has as many as it may have, and marks them as gone: take finds them spent.
+-- make_room: takes totals of campaigns out of a shard that has as many as it may have, and marks them as gone: take finds them spent. So
+-- does a rebuild with those that it would restore, and for which there is no room.
 --
 -- The marks are a Bloom filter: 2^18 bits, four for each total. A total that was never there may look as one that is gone, the other
 -- way round none does. A total that counts in windows, too, because another version of the policy has it so, stays, and only leaves
@@ -9,8 +10,8 @@
 --       [3]     the marks of those that are gone, a text of bits
 --       [4..]   the totals that are to go
 -- ARGV  [1]     what the epoch has to be
---       [2..]   for each total: what the register has to have of it, and the places of its four bits, from 0, decimal
--- Reply: how many left the register: those of which it has what it has to have. To make a call again changes nothing.
+--       [2..]   for each total: what the register has to have of it, empty: nothing; and the places of its four bits, from 0, decimal
+-- Reply: how many went: those of which the register has what it has to have. To make a call again changes nothing.
 -- Error: LOSTHISTORY, nothing written, when the epoch is another.
 --
 -- Example: EVALSHA <sha> 4 weir:{12}:e weir:{12}:totals weir:{12}:gone weir:{12}:b5:money:may <epoch> -1795132800123 17 4 99 262143
@@ -53,7 +54,7 @@ end
 
 for n = 4, #KEYS do
   local key, at = KEYS[n], 2 + (n - 4) * (1 + BITS_OF_ONE)
-  if redis.call('HGET', KEYS[2], key) == ARGV[at] then
+  if (redis.call('HGET', KEYS[2], key) or '') == ARGV[at] then
     leaving[#leaving + 1], fields_of[key] = key, fields(key)
     for bit = at + 1, fields_of[key] and at + BITS_OF_ONE or at do
       mark(tonumber(ARGV[bit]))

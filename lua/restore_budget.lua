@@ -18,15 +18,17 @@
 --       [6]     `keep`: what it holds stays; `replace`: it goes, its leases too, and tokens are counted since now, by the server's
 --               clock or the caller's, whichever is ahead, and a later moment than before, so that what was granted before is not
 --               given back
---       [7..]   fields and tokens, in pairs: so many more are in that field
+--       [7]     the limit, decimal: a total that holds so much makes room before others, and so does one that is closed
+--       [8..]   fields and tokens, in pairs: so many more are in that field
 -- Reply: what the budget was, as in ARGV[2]. It is changed where that is what ARGV[2] says; otherwise nothing was.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
 --
--- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> "xrecount:<run>" open 0 1795132800110 replace t 4711
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> "xrecount:<run>" open 0 1795132800110 replace 5000
+--            t 4711
 --            ->  "xrecount:<run>"
 
-if #KEYS < 2 or #KEYS > 3 or #ARGV < 6 or #ARGV % 2 == 1 then
-  return redis.error_reply('ERR restore_budget takes 2 or 3 keys, 6 arguments and pairs of arguments')
+if #KEYS < 2 or #KEYS > 3 or #ARGV < 7 or #ARGV % 2 == 0 then
+  return redis.error_reply('ERR restore_budget takes 2 or 3 keys, 7 arguments and pairs of arguments')
 end
 local wrong = epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
@@ -48,7 +50,7 @@ if not keeps or found == 'absent' then
   local before = tonumber(redis.call('HGET', key, 's') or 0)
   fields[1], fields[2], stays.s = 's', whole(math.max(server_clock(), tonumber(ARGV[5]), before + 1)), true
 end
-for at = 7, #ARGV, 2 do
+for at = 8, #ARGV, 2 do
   local before = keeps and tonumber(redis.call('HGET', key, ARGV[at]) or 0) or 0
   fields[#fields + 1], fields[#fields + 2] = ARGV[at], whole(before + tonumber(ARGV[at + 1]))
   stays[ARGV[at]] = true
@@ -74,7 +76,9 @@ if #fields > 0 then
   redis.call('HSET', key, unpack(fields))
 end
 if KEYS[3] then
-  redis.call('HSET', KEYS[3], key, whole(server_clock()))
+  local tokens = tonumber((keeps or stays.t) and redis.call('HGET', key, 't') or 0)
+  local has_none_left = ARGV[3] ~= 'open' or tokens >= tonumber(ARGV[7])
+  redis.call('HSET', KEYS[3], key, (has_none_left and '-' or '') .. whole(server_clock()))
 end
 for _, field in ipairs(gone) do
   redis.call('HDEL', key, field)

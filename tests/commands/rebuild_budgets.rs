@@ -365,6 +365,44 @@ fn a_campaign_that_the_table_of_names_alone_knows_stays_closed_and_one_that_it_d
 }
 
 #[test]
+fn a_rebuild_keeps_no_more_totals_of_campaigns_than_a_shard_may_have_and_the_others_stay_spent() {
+    const LIMIT: usize = 100;
+    let (mut lossy, names, lost) =
+        Lossy::new("rebuild-many", &["each"], |names| each(&names[0], LIMIT, "total = true"));
+    let name = &names[0];
+    let of = |campaign: &str| id(name, Some(campaign));
+    let mut all = (0..).map(|number| format!("c{number}"));
+    let first = all.find(|campaign| node_of(&lossy.cluster, &of(campaign)) == lost).unwrap();
+    let of_shard = all.filter(|campaign| of(campaign).shard(SHARDS) == of(&first).shard(SHARDS));
+    let campaigns: Vec<String> = of_shard.take(3).collect();
+    let [first, busy, last] = campaigns.as_slice() else { panic!("{campaigns:?}") };
+    campaigns.iter().for_each(|campaign| lossy.decide(&format!("{campaign} before"), campaign, 10));
+    lossy.expire();
+    lossy.decide("busy", busy, 20);
+
+    // One for each shard.
+    lossy.scene.set("WEIR__REDIS__MAX_TOTALS", SHARDS.to_string());
+    let (code, lines) = lossy.lose(&[lost], &[]);
+    assert!(code == 1 && line("closed", 20)(&lines[&of(busy).to_string()]) && lines.len() == 1, "{lines:?}");
+    for campaign in [first, last] {
+        let name = format!("{campaign} after");
+        lossy.decide(&name, campaign, 10);
+        assert_eq!(lossy.scene.approved(&name), 0, "{name}: it stays spent");
+    }
+    lossy.offer_in_vain(busy, name);
+
+    let (named, used) = (format!("{name}/{last}"), format!("{name}/{last}=10"));
+    let (code, lines) = lossy.rebuild(&["--budget-used", &used]);
+    let told = &lines[&of(last).to_string()];
+    assert!(code == 1 && told["message"].as_str().unwrap().contains("had to make room"), "{lines:?}");
+    let of_busy = format!("{name}/{busy}=10");
+    let args = ["--budget", &named, "--budget-used", &used, "--budget-used", &of_busy];
+    let (code, lines) = lossy.count(Beside::Nobody, &args);
+    assert!(code == 0 && line("recounted", 10)(&lines[&of(last).to_string()]), "{lines:?}");
+    lossy.spend("again", last, LIMIT - 10);
+}
+
+#[test]
 fn after_a_total_loss_campaigns_whose_records_are_gone_stay_closed_until_a_person_says_what_they_have_used() {
     const LIMIT: usize = 100;
     let (mut lossy, names, _) = Lossy::new("rebuild-unknown", &["total", "hours", "named"], |names| {

@@ -249,8 +249,13 @@ async fn a_budget_that_is_counted_anew_by_a_server_that_is_behind_is_counted_sin
     let mut account = Account::default();
     account.add(0, 60);
     let held = Held::Replace(account);
-    let change =
-        BudgetChange { found: &BudgetKeyState::Absent, becomes: BudgetKeyState::Open, span: SpanNow::Total, held };
+    let change = BudgetChange {
+        found: &BudgetKeyState::Absent,
+        becomes: BudgetKeyState::Open,
+        span: SpanNow::Total,
+        limit: LIMIT,
+        held,
+    };
     assert_eq!(restorer.change(&budget("total"), &change, now).await.unwrap(), BudgetKeyState::Absent);
     clock.set(0).unwrap();
     let answer = take_patiently(&mut ledger, "total", &TakeTurn { span: SpanNow::Total, ..turn(100) }).await;
@@ -266,11 +271,12 @@ async fn a_budget_that_a_rebuild_has_opened_is_told_from_one_that_was_lost_and_b
     let (total, span) = (budget("total"), SpanNow::Total);
     let (_, now) = look(&mut ledger, &total, 1).await;
     let (closed, held) = (BudgetKeyState::Closed("a run counts it".to_owned()), Held::Add(Account::default()));
-    let close = BudgetChange { found: &BudgetKeyState::Absent, becomes: closed.clone(), span, held };
+    let close = BudgetChange { found: &BudgetKeyState::Absent, becomes: closed.clone(), span, limit: LIMIT, held };
     assert_eq!(restorer.change(&total, &close, now).await.unwrap(), BudgetKeyState::Absent);
     let mut account = Account::default();
     account.add(0, 60);
-    let open = BudgetChange { found: &closed, becomes: BudgetKeyState::Open, span, held: Held::Add(account) };
+    let open =
+        BudgetChange { found: &closed, becomes: BudgetKeyState::Open, span, limit: LIMIT, held: Held::Add(account) };
     assert_eq!(restorer.change(&total, &open, now).await.unwrap(), closed);
     let of_total = |tokens| TakeTurn { span, ..turn(tokens) };
     assert_eq!(take(&mut ledger, "total", &of_total(100)).await.unwrap().used, 160);

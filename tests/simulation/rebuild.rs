@@ -338,7 +338,8 @@ async fn recount(world: &World, rebuild: &mut Rebuild) -> Result<(), String> {
         let span = budget.span.at(&policy.timezone, now);
         let (mut found, held) = (found.clone(), Held::Replace(account));
         loop {
-            let change = BudgetChange { found: &found, becomes: BudgetKeyState::Open, span, held: held.clone() };
+            let (becomes, limit) = (BudgetKeyState::Open, budget.limit);
+            let change = BudgetChange { found: &found, becomes, span, limit, held: held.clone() };
             let was = patiently(world, async || restorer.change(id, &change, now).await).await?;
             if was == found {
                 break;

@@ -36,35 +36,40 @@ pub(super) async fn make_room(cluster: &mut Cluster, keyspace: &Keyspace, shard:
     let most = most_per_shard(cluster.options().max_totals, keyspace.meta().layout.shards);
     let fields = cluster.ask(slot, Request::plain("HGETALL", &register)).await?;
     let fields: HashMap<String, String> = redis::from_redis_value(fields).unwrap_or_default();
-    for some in going(fields, most).chunks(MOST) {
-        let mut keys = vec![keyspace.epoch_key(shard), register.clone(), keyspace.gone_totals_key(shard)];
-        let mut args = vec![keyspace.epoch().to_owned()];
-        for (_, _, key, state) in some {
-            args.push(state.clone());
-            args.extend(mark_places(key).map(|bit| bit.to_string()));
-            keys.push(key.clone());
-        }
-        cluster.ask(slot, Request::call(Script::MakeRoom, keys, args)).await?;
+    for call in taken_out(keyspace, (shard, keyspace.epoch()), &going(fields, most)) {
+        cluster.ask(slot, call).await?;
     }
     Ok(())
 }
 
-/// A total of the register: whether it is not spent, when it was last asked for tokens, its key, and what the register has of it.
-type RegisteredTotal = (bool, u64, String, String);
+/// The calls that take totals out of a shard, whose epoch has to be this: each by its key, and what the register has of it, where it has it.
+pub(super) fn taken_out(keyspace: &Keyspace, (shard, epoch): (u16, &str), totals: &[(String, String)]) -> Vec<Request> {
+    let call = |some: &[(String, String)]| {
+        let mut keys = vec![keyspace.epoch_key(shard), keyspace.totals_key(shard), keyspace.gone_totals_key(shard)];
+        let mut args = vec![epoch.to_owned()];
+        for (key, state) in some {
+            args.push(state.clone());
+            args.extend(mark_places(key).map(|bit| bit.to_string()));
+            keys.push(key.clone());
+        }
+        Request::call(Script::MakeRoom, keys, args)
+    };
+    totals.chunks(MOST).map(call).collect()
+}
 
-/// The totals of a register that go: what is beyond the most, and a part of that. Those that are spent go first, and of them those that
-/// were asked for least lately.
-fn going(register: HashMap<String, String>, most: u32) -> Vec<RegisteredTotal> {
+/// The totals of a register that go, by their keys, with what it has of them: what is beyond the most, and a part of that. Those that are
+/// spent go first, and of them those that were asked for least lately.
+fn going(register: HashMap<String, String>, most: u32) -> Vec<(String, String)> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let Some(beyond) = register.len().checked_sub(most) else { return Vec::new() };
     let total = |(key, state): (String, String)| {
         let at: u64 = state.trim_start_matches('-').parse().unwrap_or(0);
         (!state.starts_with('-'), at, key, state)
     };
-    let mut totals: Vec<RegisteredTotal> = register.into_iter().map(total).collect();
+    let mut totals: Vec<(bool, u64, String, String)> = register.into_iter().map(total).collect();
     totals.sort_unstable();
     totals.truncate(beyond + (most / PART).max(1));
-    totals
+    totals.into_iter().map(|(_, _, key, state)| (key, state)).collect()
 }
 
 #[cfg(test)]
@@ -73,7 +78,7 @@ mod tests {
 
     fn keys(register: &[(&str, &str)], most: u32) -> Vec<String> {
         let register = register.iter().map(|(key, state)| ((*key).to_owned(), (*state).to_owned())).collect();
-        going(register, most).into_iter().map(|(_, _, key, _)| key).collect()
+        going(register, most).into_iter().map(|(key, _)| key).collect()
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub(super) struct RebuildBudgets {
     closed_at: Time,
     lines: BTreeMap<BudgetId, BudgetLine>,
     pub(super) has_counted: bool,
+    /// Totals of campaigns that their shards had no room for.
+    pub(super) gone: usize,
 }
 
 impl RebuildBudgets {
@@ -81,6 +83,7 @@ impl RebuildBudgets {
             closed_at: now,
             lines: BTreeMap::new(),
             has_counted: false,
+            gone: 0,
         };
         let ids = budgets.known().await?;
         let states = patiently(async || budgets.restorer.look(&ids, now).await).await?;
@@ -133,6 +136,7 @@ impl RebuildBudgets {
         let complete_since = count.complete_since(now).unwrap_or(now);
         if !rebuild.shards.is_empty() {
             self.close_unknown(complete_since, now).await?;
+            self.make_room(rebuild, &count.counted, now).await?;
         }
         let open = std::mem::take(&mut self.open);
         for (place, (id, found)) in open.into_iter().enumerate() {
@@ -158,7 +162,8 @@ impl RebuildBudgets {
             // Without a key, its campaign may be unknown.
             let needs_none = found == BudgetKeyState::Absent && !self.too_short.contains(&id.name);
             let is_nothing = needs_none && account == Account::default();
-            let change = BudgetChange { found: &found, becomes, span, held: Held::Replace(account) };
+            let change =
+                BudgetChange { found: &found, becomes, span, limit: budget.limit, held: Held::Replace(account) };
             let is_done = is_nothing || patient::change(&mut self.restorer, &id, &change, now).await?;
             let line = if is_done { line } else { taken_meanwhile(&id, given.is_some()) };
             self.lines.insert(id, line);
@@ -242,8 +247,14 @@ impl RebuildBudgets {
                     let line = left_closed(&id, why);
                     self.lines.insert(id, line);
                 }
-                (BudgetKeyState::Absent | BudgetKeyState::Open, Some(_)) => {
+                (BudgetKeyState::Open, Some(_)) => {
                     let line = BudgetLine::unchanged(&id, "it is open, and was not counted again", Both.of(&id));
+                    self.lines.insert(id, line);
+                }
+                (BudgetKeyState::Absent, Some(_)) => {
+                    let message =
+                        "it has no key: it is as new, or had to make room for others (redis.max_totals) and is spent";
+                    let line = BudgetLine::unchanged(&id, message, Both.of(&id));
                     self.lines.insert(id, line);
                 }
                 (BudgetKeyState::Absent | BudgetKeyState::Open, None) => {}
@@ -266,8 +277,8 @@ impl RebuildBudgets {
             return Ok(());
         }
         let Some(budget) = self.budget(&id) else { return Ok(()) };
-        let span = budget.span.at(&self.policy.timezone, now);
-        let ours = self.close_as_ours(&id, found, (span, now)).await?;
+        let (span, limit) = (budget.span.at(&self.policy.timezone, now), budget.limit);
+        let ours = self.close_as_ours(&id, found, (span, limit, now)).await?;
         self.open.insert(id, ours);
         Ok(())
     }
@@ -277,13 +288,13 @@ impl RebuildBudgets {
         &mut self,
         id: &BudgetId,
         mut found: BudgetKeyState,
-        (span, now): (SpanNow, Time),
+        (span, limit, now): (SpanNow, u64, Time),
     ) -> anyhow::Result<BudgetKeyState> {
         let ours = BudgetKeyState::Closed(format!("{COUNTING}{}", self.run));
         // Somebody may take from it meanwhile.
         for _ in 0..MOST_TRIES {
             let change =
-                BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Account::default()) };
+                BudgetChange { found: &found, becomes: ours.clone(), span, limit, held: Held::Add(Account::default()) };
             let was = patiently(async || self.restorer.change(id, &change, now).await).await?;
             if was == found || was == ours {
                 return Ok(ours);
@@ -296,13 +307,14 @@ impl RebuildBudgets {
     /// Opens a budget that a run has counted and left closed, or that of an unknown campaign.
     async fn open_with(&mut self, id: BudgetId, found: BudgetKeyState, tokens: u64, now: Time) -> anyhow::Result<()> {
         let Some(budget) = self.budget(&id) else { return Ok(()) };
-        let span = budget.span.at(&self.policy.timezone, now);
+        let (span, limit) = (budget.span.at(&self.policy.timezone, now), budget.limit);
         // A change that is made again is told by what the budget was closed with.
         let is_unknown = matches!(found, BudgetKeyState::Unknown(_));
-        let found = if is_unknown { self.close_as_ours(&id, found, (span, now)).await? } else { found };
+        let found = if is_unknown { self.close_as_ours(&id, found, (span, limit, now)).await? } else { found };
         let mut account = Account::default();
         add(&mut account, span, tokens, now);
-        let change = BudgetChange { found: &found, becomes: BudgetKeyState::Open, span, held: Held::Add(account) };
+        let becomes = BudgetKeyState::Open;
+        let change = BudgetChange { found: &found, becomes, span, limit, held: Held::Add(account) };
         let line = if patient::change(&mut self.restorer, &id, &change, now).await? {
             BudgetLine::done(&id, BudgetOutcome::Opened, tokens)
         } else {

@@ -309,6 +309,7 @@ async fn restore(
     progress.done();
     budgets.count(rebuild, fill).await?;
     budgets.write(rebuild, fill).await?;
+    summary.warn_of_gone(budgets.gone);
     if !is_restoring {
         return Ok(());
     }

@@ -1,8 +1,12 @@
 //! A run's way to budgets, which waits for a Redis that is unavailable.
 
 use backon::BackoffBuilder as _;
-use weir_core::{basis::time::Time, limit::budget::BudgetId, ports::StoreError};
-use weir_redis::rebuild::{BudgetChange, BudgetKeyState, BudgetRestorer};
+use weir_core::{
+    basis::time::Time,
+    limit::budget::{BudgetId, SpanNow},
+    ports::StoreError,
+};
+use weir_redis::rebuild::{BudgetChange, BudgetKeyState, BudgetRestorer, Held};
 
 use super::read::patience;
 
@@ -28,6 +32,10 @@ pub(super) async fn change(
             // Its shard's epoch is the run's mark: so it became by this run, whose reply was lost, or by a turn that had read the epoch
             // before. All that it was spent for is counted.
             BudgetKeyState::Open | BudgetKeyState::Closed(_) if restorer.is_restored(id) => {}
+            // It had to make room for others: what is added to is gone.
+            BudgetKeyState::Absent if change.span == SpanNow::Total && matches!(change.held, Held::Add(_)) => {
+                return Ok(false);
+            }
             BudgetKeyState::Absent | BudgetKeyState::Unknown(_) => {}
             BudgetKeyState::Open => return Ok(false),
             BudgetKeyState::Closed(_) => break,

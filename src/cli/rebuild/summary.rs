@@ -200,6 +200,18 @@ impl Summary {
         }
     }
 
+    /// Says how many totals of campaigns their shards had no room for.
+    pub(super) fn warn_of_gone(&mut self, gone: usize) {
+        if gone > 0 {
+            self.warnings.push(format!(
+                "{gone} totals of campaigns are more than these shards may have (redis.max_totals): they are spent. Those \
+                 went first that had used all of the limit, then those with the fewest approvals on the approved topic. \
+                 weir rebuild --budget NAME/CAMPAIGN counts one again, with --budget-used NAME/CAMPAIGN=N where approvals of it \
+                 are no longer there"
+            ));
+        }
+    }
+
     /// Prints it; fails where a budget is closed, or is not as it was asked for.
     pub(super) fn print(mut self, form: OutputForm, took: Duration, out: &mut impl Write) -> anyhow::Result<()> {
         self.seconds = took.as_secs_f64();

@@ -5,12 +5,18 @@ use std::sync::Arc;
 use testkit::redis::RedisServer;
 use weir_core::limit::budget::{
     BudgetId, SpanNow,
-    ledger::{CountId, GiveBack, TakeAnswer, TakeTurn},
+    ledger::{Account, CountId, GiveBack, TakeAnswer, TakeTurn},
 };
-use weir_redis::{Keyspace, RedisLedger, RedisOptions};
+use weir_redis::{
+    Keyspace, RedisLedger, RedisOptions,
+    rebuild::{BudgetChange, BudgetKeyState, Held, Scope},
+};
 
 use super::{LIMIT, all_of, alone, budget, giving, ledger, look, new_number, rolling, take, turn, used};
-use crate::redis_support::{DAY_MS, opened, own, own_keyspace, server};
+use crate::{
+    redis_support::{DAY_MS, opened, own, own_keyspace, server},
+    refunds::begun,
+};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -194,6 +200,41 @@ async fn a_turn_that_only_gives_back_makes_no_total_and_none_has_to_go_for_it() 
     let exists = |campaign: &str| server.query::<u8>(&["EXISTS", &keyspace.budget_key(&of(campaign))]).unwrap() == 1;
     assert!(exists("there") && !exists("lost"));
     assert_eq!(take_of(&mut ledger, &of("there"), &total).await.used, 20, "it is the one that there was");
+}
+
+#[tokio::test]
+async fn of_totals_that_a_rebuild_writes_those_that_are_closed_or_spent_go_first_and_those_without_room_are_spent() {
+    const MOST: u32 = 3;
+    let (server, keyspace, mut ledger) = few_totals(MOST).await;
+    let total = total(10);
+    take_of(&mut ledger, &of("old"), &total).await;
+    let (_, now) = look(&mut ledger, &budget("b"), 1).await;
+    let options = RedisOptions { shards: 1, max_totals: MOST, ..own(&server) };
+    let rebuild = begun(&options, &Scope::All).await.unwrap();
+    let mut restorer = rebuild.budgets();
+    let new = ["closed", "spent", "beyond"].map(of);
+    let gone = restorer.without_room(&new).await.unwrap();
+    assert_eq!(gone, [of("beyond")], "the last one");
+    restorer.mark_gone(&gone).await.unwrap();
+    let mut all = Account::default();
+    all.add(0, LIMIT);
+    let closed = BudgetKeyState::Closed("nobody knows what it has used".to_owned());
+    for (id, becomes, account) in [(&new[0], closed, Account::default()), (&new[1], BudgetKeyState::Open, all)] {
+        let (found, held) = (&BudgetKeyState::Absent, Held::Replace(account));
+        let change = BudgetChange { found, becomes, span: SpanNow::Total, limit: LIMIT, held };
+        assert_eq!(restorer.change(id, &change, now).await.unwrap(), BudgetKeyState::Absent);
+    }
+    assert!(restorer.without_room(&[of("one more")]).await.unwrap() == [of("one more")], "all is full");
+    assert!(rebuild.finish().await.unwrap().is_empty());
+
+    let answer = take_of(&mut ledger, &of("beyond"), &total).await;
+    assert_eq!((answer.granted, answer.used, answer.free_in_ms), (0, LIMIT, None), "it is spent");
+    for campaign in ["new", "newer"] {
+        assert_eq!(take_of(&mut ledger, &of(campaign), &total).await.granted, 10, "room is made");
+    }
+    let there = ["old", "closed", "spent", "beyond", "new", "newer"]
+        .map(|campaign| server.query::<u8>(&["EXISTS", &keyspace.budget_key(&of(campaign))]).unwrap());
+    assert_eq!(there, [1, 0, 0, 0, 1, 1]);
 }
 
 #[tokio::test]

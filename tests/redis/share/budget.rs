@@ -263,7 +263,7 @@ impl Scripted for Budgets {
                 Step::Recount(budget, span, account) => {
                     let found = self.restorer.look(std::slice::from_ref(budget), self.now).await?.remove(0);
                     let (becomes, held) = (BudgetKeyState::Open, Held::Replace(account.clone()));
-                    let change = BudgetChange { found: &found, becomes, span: *span, held };
+                    let change = BudgetChange { found: &found, becomes, span: *span, limit: MAX_LIMIT, held };
                     assert_eq!(self.restorer.change(budget, &change, self.now).await?, found);
                     // The time is when the count began.
                     let (seen, _) = ledger.turn_at(budget, TurnNumber::default(), &turn(0)).await?.unwrap();

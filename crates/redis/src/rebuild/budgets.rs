@@ -1,6 +1,9 @@
 //! Writes budgets that were counted again into the ledger (`lua/restore_budget.lua`).
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use redis::Value;
 use weir_core::{
@@ -10,7 +13,15 @@ use weir_core::{
 };
 
 use super::{Command, Rebuild, ask_all, guarded, mark, names::LOST_AT, startup};
-use crate::{cluster::Cluster, keyspace::Keyspace, ledger, node::Request, script::Script, stats::RetryCause};
+use crate::{
+    cluster::Cluster,
+    keyspace::Keyspace,
+    ledger,
+    node::Request,
+    script::Script,
+    stats::RetryCause,
+    totals::{most_per_shard, taken_out},
+};
 
 const MAX_KEYS: usize = 1_000;
 const MAX_NAMES: u32 = 500;
@@ -58,6 +69,8 @@ pub struct BudgetChange<'c> {
     pub found: &'c BudgetKeyState,
     pub becomes: BudgetKeyState,
     pub span: SpanNow,
+    /// The budget's.
+    pub limit: u64,
     pub held: Held,
 }
 
@@ -156,6 +169,40 @@ impl BudgetRestorer {
         ask_all(&mut self.cluster, requests).await.map(drop)
     }
 
+    /// Of totals of campaigns that are new to their shards, those that the shards have no room for, shard by shard: the last ones.
+    pub async fn without_room(&mut self, totals: &[BudgetId]) -> Result<Vec<BudgetId>, StoreError> {
+        let most = most_per_shard(self.cluster.options().max_totals, self.keyspace.meta().layout.shards);
+        let mut by_shard: BTreeMap<u16, Vec<&BudgetId>> = BTreeMap::new();
+        for total in totals {
+            by_shard.entry(self.keyspace.budget_shard(total)).or_default().push(total);
+        }
+        let length =
+            |&shard: &u16| (self.keyspace.slot(shard), Request::plain("HLEN", self.keyspace.totals_key(shard)));
+        let lengths = by_shard.keys().map(length).collect();
+        let lengths = ask_all(&mut self.cluster, lengths).await?;
+        let mut beyond = Vec::new();
+        for (totals, length) in by_shard.into_values().zip(lengths) {
+            let length = redis::from_redis_value::<u32>(length).unwrap_or_default();
+            let room = usize::try_from(most.saturating_sub(length)).unwrap_or(usize::MAX);
+            beyond.extend(totals.into_iter().skip(room).cloned());
+        }
+        Ok(beyond)
+    }
+
+    /// Marks totals of campaigns without a key, of shards that the run restores, as gone: they are spent (`lua/make_room.lua`). Those of one
+    /// shard that follow each other are marked together.
+    pub async fn mark_gone(&mut self, totals: &[BudgetId]) -> Result<(), StoreError> {
+        let shard = |total: &BudgetId| self.keyspace.budget_shard(total);
+        let mut requests = Vec::new();
+        for some in totals.chunk_by(|one, next| shard(one) == shard(next)) {
+            let of = shard(&some[0]);
+            let keys = some.iter().map(|total| (self.keyspace.budget_key(total), String::new()));
+            let calls = taken_out(&self.keyspace, (of, self.mark.as_str()), &keys.collect::<Vec<_>>());
+            requests.extend(calls.into_iter().map(|call| (self.keyspace.slot(of), call)));
+        }
+        ask_all(&mut self.cluster, requests).await.map(drop)
+    }
+
     /// Changes a budget, where it is what was found; gives what it was then. To do it again changes nothing, and gives the same where that opens
     /// a closed budget. `now` is by a clock that most others agree with.
     ///
@@ -167,7 +214,7 @@ impl BudgetRestorer {
         change: &BudgetChange<'_>,
         now: Time,
     ) -> Result<BudgetKeyState, StoreError> {
-        let BudgetChange { found, becomes, span, held } = change;
+        let BudgetChange { found, becomes, span, limit, held } = change;
         let shard = self.keyspace.budget_shard(budget);
         let epoch = if self.is_restored(budget) { self.mark.as_str() } else { self.keyspace.epoch() };
         let (verb, account) = match held {
@@ -177,7 +224,7 @@ impl BudgetRestorer {
         let times = [lasts_ms(*span, account, now), now.millis()].map(|number| number.to_string());
         let mut args = vec![epoch.to_owned(), found.to_text(), becomes.to_text()];
         args.extend(times);
-        args.push(verb.to_owned());
+        args.extend([verb.to_owned(), limit.to_string()]);
         for (place, tokens) in account.charges() {
             args.extend([ledger::field(*span, place), tokens.to_string()]);
         }

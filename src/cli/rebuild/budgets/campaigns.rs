@@ -4,17 +4,18 @@
 //! snapshot, nothing may name one whose records are gone. So a budget that the topic does not reach back for is closed for all campaigns
 //! that have no key, until a person says what they have used.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use weir_core::{
     basis::time::Time,
     intent::class::table_name,
     limit::budget::{Budget, BudgetId, ledger::Recount},
 };
-use weir_redis::rebuild::{BudgetKeyState, UnknownCampaigns};
+use weir_redis::rebuild::{BudgetKeyState, Rebuild, UnknownCampaigns};
 
-use super::{CLOCKS_DIFFER_MS, RebuildBudgets};
+use super::{CLOCKS_DIFFER_MS, KEEP_LOCK_EVERY, RebuildBudgets};
 use crate::cli::rebuild::{
+    fill::keep_lock,
     named_budgets::for_unknown,
     patient::patiently,
     summary::{BudgetLine, BudgetOutcome},
@@ -49,6 +50,38 @@ impl RebuildBudgets {
                 self.open.insert(id, state);
             }
         }
+        Ok(())
+    }
+
+    /// Leaves out new totals of campaigns that their shards have no room for, and marks them as gone: they are spent. Those that were spent
+    /// go first, and then those with the least to count: invented names have little. None goes that an argument names.
+    pub(super) async fn make_room(
+        &mut self,
+        rebuild: &mut Rebuild,
+        counted: &Recount,
+        now: Time,
+    ) -> anyhow::Result<()> {
+        let mut totals = Vec::new();
+        for (id, found) in &self.open {
+            let Some(budget) = self.budget(id) else { continue };
+            let span = budget.span.at(&self.policy.timezone, now);
+            let used = counted.of(id).used(span, now.millis());
+            let has_key = matches!(found, BudgetKeyState::Open | BudgetKeyState::Closed(_));
+            let is_new = *found == BudgetKeyState::Absent && used == 0 && !self.too_short.contains(&id.name);
+            let is_named = self.named.is_named(id) || self.named.used(id).is_some();
+            if id.is_total_of_campaign(span) && !has_key && !is_new && !is_named {
+                totals.push((used >= budget.limit, Reverse(used), id.clone()));
+            }
+        }
+        totals.sort_unstable();
+        let totals: Vec<BudgetId> = totals.into_iter().map(|(.., id)| id).collect();
+        let gone = patiently(async || self.restorer.without_room(&totals).await).await?;
+        for some in gone.chunks(KEEP_LOCK_EVERY) {
+            keep_lock(rebuild).await?;
+            patiently(async || self.restorer.mark_gone(some).await).await?;
+        }
+        gone.iter().for_each(|id| drop(self.open.remove(id)));
+        self.gone = gone.len();
         Ok(())
     }
 
