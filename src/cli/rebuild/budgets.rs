@@ -277,8 +277,8 @@ impl RebuildBudgets {
             return Ok(());
         }
         let Some(budget) = self.budget(&id) else { return Ok(()) };
-        let (span, limit) = (budget.span.at(&self.policy.timezone, now), budget.limit);
-        let ours = self.close_as_ours(&id, found, (span, limit, now)).await?;
+        let span = budget.span.at(&self.policy.timezone, now);
+        let ours = self.close_as_ours(&id, found, (span, now)).await?;
         self.open.insert(id, ours);
         Ok(())
     }
@@ -288,9 +288,10 @@ impl RebuildBudgets {
         &mut self,
         id: &BudgetId,
         mut found: BudgetKeyState,
-        (span, limit, now): (SpanNow, u64, Time),
+        (span, now): (SpanNow, Time),
     ) -> anyhow::Result<BudgetKeyState> {
         let ours = BudgetKeyState::Closed(format!("{COUNTING}{}", self.run));
+        let limit = self.budget(id).map_or(0, |budget| budget.limit);
         // Somebody may take from it meanwhile.
         for _ in 0..MOST_TRIES {
             let change =
@@ -310,7 +311,7 @@ impl RebuildBudgets {
         let (span, limit) = (budget.span.at(&self.policy.timezone, now), budget.limit);
         // A change that is made again is told by what the budget was closed with.
         let is_unknown = matches!(found, BudgetKeyState::Unknown(_));
-        let found = if is_unknown { self.close_as_ours(&id, found, (span, limit, now)).await? } else { found };
+        let found = if is_unknown { self.close_as_ours(&id, found, (span, now)).await? } else { found };
         let mut account = Account::default();
         add(&mut account, span, tokens, now);
         let becomes = BudgetKeyState::Open;

@@ -205,11 +205,13 @@ async fn a_turn_that_only_gives_back_makes_no_total_and_none_has_to_go_for_it() 
 #[tokio::test]
 async fn of_totals_that_a_rebuild_writes_those_that_are_closed_or_spent_go_first_and_those_without_room_are_spent() {
     const MOST: u32 = 3;
-    let (server, keyspace, mut ledger) = few_totals(MOST).await;
+    let server = server();
+    let options = RedisOptions { shards: 1, max_totals: MOST, ..own(&server) };
+    let opened = opened(&options).await.unwrap();
+    let (keyspace, mut ledger) = (Arc::clone(&opened.keyspace), ledger(&options, &opened, "weir-0"));
     let total = total(10);
     take_of(&mut ledger, &of("old"), &total).await;
     let (_, now) = look(&mut ledger, &budget("b"), 1).await;
-    let options = RedisOptions { shards: 1, max_totals: MOST, ..own(&server) };
     let rebuild = begun(&options, &Scope::All).await.unwrap();
     let mut restorer = rebuild.budgets();
     let new = ["closed", "spent", "beyond"].map(of);
