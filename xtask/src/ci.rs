@@ -228,8 +228,9 @@ fn test(in_part: bool) -> Result<()> {
     servers::run_listed(if in_part { &without } else { &[] })
 }
 
+/// With what the tests are: of benches alone, cargo would build anew what macros share with them, and weir with it.
 fn benches() -> Result<()> {
-    shell::run(command("cargo", &["build", "-q", "--locked", "--workspace", "--benches"]))
+    shell::run(command("cargo", &["build", "-q", "--locked", "--workspace", "--all-targets"]))
 }
 
 /// The docs of all libraries, and their tests, which nextest does not run: code that is not to compile. Of one crate alone, cargo would
