@@ -18,7 +18,8 @@
 --       [6]     `keep`: what it holds stays; `replace`: it goes, its leases too, and tokens are counted since now, by the server's
 --               clock or the caller's, whichever is ahead, and a later moment than before, so that what was granted before is not
 --               given back
---       [7]     the limit, decimal: a total that holds so much makes room before others, and so does one that is closed
+--       [7]     the limit, decimal: a total that holds so much makes room before others, and so does one that is
+--               closed and does not keep what it holds: one that does is closed only to be counted
 --       [8..]   fields and tokens, in pairs: so many more are in that field
 -- Reply: what the budget was, as in ARGV[2]. It is changed where that is what ARGV[2] says; otherwise nothing was.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
@@ -77,7 +78,7 @@ if #fields > 0 then
 end
 if KEYS[3] then
   local tokens = tonumber((keeps or stays.t) and redis.call('HGET', key, 't') or 0)
-  local has_none_left = ARGV[3] ~= 'open' or tokens >= tonumber(ARGV[7])
+  local has_none_left = ARGV[3] ~= 'open' and not keeps or tokens >= tonumber(ARGV[7])
   redis.call('HSET', KEYS[3], key, (has_none_left and '-' or '') .. whole(server_clock()))
 end
 for _, field in ipairs(gone) do

@@ -149,17 +149,16 @@ impl<D: Store + 'static> Worker<D> {
         let (mut asked_at, mut limit_failed) = (None, false);
         let limits_ended = &mut self.limits.ended;
         let asked_to_stop = async {
-            let asked = tokio::select! {
-                asked = asked_to_stop => asked,
-                Some(()) = limits_ended.recv() => {
-                    limit_failed = true;
-                    Asked::Interrupt
+            let drained = async {
+                if asked_to_stop.await == Asked::Terminate
+                    && let Some(server) = &server
+                {
+                    drain(server, http_drain).await;
                 }
             };
-            if let Some(server) = &server
-                && asked == Asked::Terminate
-            {
-                drain(server, http_drain).await;
+            tokio::select! {
+                () = drained => {}
+                Some(()) = limits_ended.recv() => limit_failed = true,
             }
             asked_at = Some(Instant::now());
         };
@@ -174,12 +173,11 @@ impl<D: Store + 'static> Worker<D> {
         if let Some(traces) = self.traces {
             traces.close(left()).await;
         }
-        outcome?;
         anyhow::ensure!(
             !limit_failed,
             "a bug in weir ended the task of a limit (the panic is in the log above); please report it"
         );
-        Ok(())
+        Ok(outcome?)
     }
 
     /// Begins to serve HTTP.

@@ -18,7 +18,9 @@ pub enum ObjectProblem {
     NotFound(String),
     #[error("access was denied ({0}); allow this user or role to do it, and check the credentials")]
     Denied(String),
-    #[error("no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role ({0})")]
+    #[error(
+        "no credentials were found that can be used; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role ({0})"
+    )]
     NoCredentials(String),
     #[error(
         "no region is known, or its name has a blank, a line's end or more than ASCII; set s3.region or AWS_REGION"

@@ -14,7 +14,8 @@ use super::read::patience;
 pub(super) const MOST_TRIES: usize = 10;
 
 /// Changes a budget that has to be what was found; its key may have ended meanwhile. `false`: it is not changed, because it is open
-/// although this run has not opened it: Redis lost that it was closed, and a worker may have taken from it since.
+/// although this run has not opened it (Redis lost that it was closed, and a worker may have taken from it since), or because it has made
+/// room for others, and what would be added to is gone.
 pub(super) async fn change(
     restorer: &mut BudgetRestorer,
     id: &BudgetId,

@@ -205,7 +205,7 @@ impl Summary {
         if gone > 0 {
             self.warnings.push(format!(
                 "{gone} totals of campaigns are more than these shards may have (redis.max_totals): they are spent. Those \
-                 went first that had used all of the limit, then those with the fewest approvals on the approved topic. \
+                 went first that had used all of the limit, then those that approvals on the approved topic used least. \
                  weir rebuild --budget NAME/CAMPAIGN counts one again, with --budget-used NAME/CAMPAIGN=N where approvals of it \
                  are no longer there"
             ));

@@ -115,7 +115,9 @@ impl<C: LimitClients> LimitTasks<'_, C> {
 fn spawn(running: &mpsc::Sender<()>, task: LimitTask) {
     let running = running.clone();
     tokio::spawn(async move {
-        if let Err(error) = tokio::spawn(task).await {
+        if let Err(error) = tokio::spawn(task).await
+            && error.is_panic()
+        {
             tracing::error!("the task of a limit has failed: {error}");
             // Where it is full, another one has.
             let _ = running.try_send(());

@@ -148,8 +148,9 @@ impl ProvideCredentials for Whole {
         future::ProvideCredentials::new(async {
             let found = self.0.provide_credentials().await?;
             let has_more = |key: &str| key.trim() != key || key.contains(char::is_control);
-            if [found.access_key_id(), found.secret_access_key()].into_iter().any(has_more) {
-                let reason = "the id of the access key, or its secret, begins or ends with a blank or a line's end";
+            let keys = [found.access_key_id(), found.secret_access_key()];
+            if keys.into_iter().chain(found.session_token()).any(has_more) {
+                let reason = "the id of the access key, its secret or the session's token has a line's end, or a blank around it";
                 return Err(CredentialsError::invalid_configuration(reason));
             }
             Ok(found)

@@ -134,7 +134,7 @@ impl BudgetRestorer {
         Ok(states)
     }
 
-    /// When the names of campaigns were lost last, of which some may be missing since; `None`: never.
+    /// When names of campaigns were lost last, or may have been: some may be missing since. `None`: never.
     pub async fn names_lost_at(&mut self) -> Result<Option<Time>, StoreError> {
         let at = Request::plain("HGET", (self.keyspace.campaigns_key(), LOST_AT));
         let found = self.cluster.ask(self.keyspace.meta_slot(), at).await.map_err(startup)?;
