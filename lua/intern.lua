@@ -8,8 +8,8 @@
 -- compares and lists: it writes nothing.
 --
 -- KEYS  [1]     the table, a hash: name -> number; "epoch": the keyspace's epoch; "next": the next number; "run": the run id of
---               the server that gave the last one; "lost_at": where the table was lost and made anew, or its node may have come back with an old
---               snapshot, when that was found, in ms since 1970: names from before may be missing
+--               the server that gave the last one; "lost_at": if the table was lost and recreated, or its node may have returned with an
+--               old snapshot, when that was found, in ms since 1970: earlier names may be missing
 --       [2]     the same backwards, a hash: number -> name
 -- ARGV  [1]     the keyspace's epoch
 --       [2]     the highest number that may be given, decimal

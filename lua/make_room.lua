@@ -1,5 +1,5 @@
--- make_room: takes totals of campaigns out of a shard that has as many as it may have, and marks them as gone: take finds them spent. So
--- does a rebuild with those that it would restore, and for which there is no room.
+-- make_room: takes totals of campaigns out of a shard that has as many as it may have, and marks them as gone: take finds them spent. A
+-- rebuild marks totals that it has no room to restore.
 --
 -- The marks are a Bloom filter: 2^18 bits, four for each total. A total that was never there may look as one that is gone, the other
 -- way round none does. A total that counts in windows, too, because another version of the policy has it so, stays, and only leaves
@@ -10,8 +10,8 @@
 --       [3]     the marks of those that are gone, a text of bits
 --       [4..]   the totals that are to go
 -- ARGV  [1]     what the epoch has to be
---       [2..]   for each total: what the register has to have of it, empty: nothing; and the places of its four bits, from 0, decimal
--- Reply: how many went: those of which the register has what it has to have. To make a call again changes nothing.
+--       [2..]   for each total: what the register must have of it (empty: nothing), and the places of its four bits, from 0, decimal
+-- Reply: how many went: the ones that the register has as given. A repeated call changes nothing.
 -- Error: LOSTHISTORY, nothing written, when the epoch is another.
 --
 -- Example: EVALSHA <sha> 4 weir:{12}:e weir:{12}:totals weir:{12}:gone weir:{12}:b5:money:may <epoch> -1795132800123 17 4 99 262143

@@ -18,8 +18,8 @@
 --       [6]     `keep`: what it holds stays; `replace`: it goes, its leases too, and tokens are counted since now, by the server's
 --               clock or the caller's, whichever is ahead, and a later moment than before, so that what was granted before is not
 --               given back
---       [7]     the limit, decimal: a total that holds so much makes room before others, and so does one that is
---               closed and does not keep what it holds: one that does is closed only to be counted
+--       [7]     the limit, decimal. A total that holds this much makes room before others. So does a closed one, unless it keeps what it
+--               holds: then it is closed only to be counted
 --       [8..]   fields and tokens, in pairs: so many more are in that field
 -- Reply: what the budget was, as in ARGV[2]. It is changed where that is what ARGV[2] says; otherwise nothing was.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.

@@ -22,9 +22,9 @@
 --       [2]     of a campaign's budget: the shard's unknown campaigns, a hash: the budget's name -> until when its campaigns without a key
 --               are closed, in ms since 1970 (0: without end), a space, and why. Absent while the slot moves, where the caller has seen
 --               that it has not this name
---       [3]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when the last turn
---               was that wanted tokens or brought some back, or a rebuild wrote it, in ms since 1970; below 0: there were too few for those
---               wanted then, or the rebuild has closed it. Absent while the slot moves
+--       [3]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when a turn
+--               last wanted tokens or brought some back, or a rebuild wrote it, in ms since 1970; below 0: there were fewer than it wanted, or
+--               the rebuild closed it. Absent while the slot moves
 --       [4]     of one, too: the marks of those that are gone, a text of bits (make_room.lua)
 --       [#KEYS] the budget, a hash:
 --                 <bucket>   tokens of a rolling window whose leases end in that bucket: the end of the lease, rounded up to a

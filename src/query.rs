@@ -266,7 +266,7 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         // Nothing is asked before the store is ready, so nothing is recorded for a client that is refused here, or that
         // closes its connection.
         self.store.ready_for(user).await?;
-        // Not before that: a lane may have deferred writes since.
+        // Looked at only now: a lane may have deferred writes while this waited.
         if self.deferred_shards.has(user.shard(self.store.shards())) {
             self.store.not_asked();
             let why = "sends that were approved while Redis was unavailable are being recorded";

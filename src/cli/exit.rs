@@ -31,7 +31,8 @@ pub fn report(error: &anyhow::Error) -> u8 {
     if error.is::<UsageError>() { WRONG } else { FAILED }
 }
 
-/// In words. It may quote what others wrote; an error in a file has lines, and shows them.
+/// The message of an error. It may quote what others wrote, so control characters are escaped; line breaks stay, because an error in a file shows
+/// its lines.
 fn paragraph(error: &anyhow::Error) -> String {
     let is_escaped = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
     escaped(&format!("weir: {error:#}"), is_escaped, |letter| letter.escape_default().to_string()).into_owned()

@@ -134,8 +134,8 @@ fn longer_than_a_time_out(layers: &Layers<'_>, redis: Option<&RedisSettings>) {
     }
 }
 
-/// librdkafka's default is Kerberos, which is not built in: it would say so once a client is made, and tell to recompile it. A client
-/// without tokens would be made, and not be let in.
+/// librdkafka's default is Kerberos, which is not built in: it would report that once a client is created, with the advice to recompile it. A
+/// client without tokens would be created, and fail to authenticate.
 fn kafka_by_sasl(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
     let Some(kafka) = kafka.filter(|kafka| kafka.aws_iam_region.is_none()) else { return };
     let value = |names: &[&str]| {
@@ -150,7 +150,7 @@ fn kafka_by_sasl(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
     let is = |name: &str, words: &[&str]| {
         value(&[name]).is_some_and(|value| words.iter().any(|word| value.eq_ignore_ascii_case(word)))
     };
-    // The latter are unsigned, for development alone: the error does not recommend them.
+    // Unsigned tokens are for development alone: the error does not recommend them.
     let has_tokens =
         is("sasl.oauthbearer.method", &["oidc"]) || is("enable.sasl.oauthbearer.unsecure.jwt", &["true", "t", "1"]);
     if is_sasl && mechanism.is_none() {

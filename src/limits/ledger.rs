@@ -1,5 +1,5 @@
 //! The ledger, looked at over connections of its own: nothing is taken, and no lane waits.
-#![expect(clippy::disallowed_types, reason = "looks share the clients that are free; nothing waits in the lock")]
+#![expect(clippy::disallowed_types, reason = "looks share the free clients; nothing waits while the lock is held")]
 
 use std::{
     pin::Pin,
@@ -44,7 +44,7 @@ pub struct LedgerPool<L> {
     permits: Semaphore,
 }
 
-/// A client on loan. It goes back when it is dropped, also half way through a look: it knows who did not answer, and asks others first.
+/// A client on loan. It goes back when this is dropped, also half way through a look: it knows which nodes did not answer, and asks others first.
 struct LedgerLoan<'p, L> {
     clients: &'p Mutex<Clients<L>>,
     client: Option<L>,

@@ -19,11 +19,11 @@ pub enum ObjectProblem {
     #[error("access was denied ({0}); allow this user or role to do it, and check the credentials")]
     Denied(String),
     #[error(
-        "no credentials were found that can be used; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role ({0})"
+        "no usable credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role ({0})"
     )]
     NoCredentials(String),
     #[error(
-        "no region is known, or its name has a blank, a line's end or more than ASCII; set s3.region or AWS_REGION"
+        "no region is known, or its name has a blank, a line's end or a character beyond ASCII; set s3.region or AWS_REGION"
     )]
     NoRegion,
     #[error(

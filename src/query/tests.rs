@@ -48,7 +48,7 @@ pub(crate) enum TestStore {
     Refuses(fn() -> StoreError),
     /// It says when somebody waits for others who ask it, and these never end.
     Full(Arc<Notify>),
-    /// While somebody waits for others who ask it, a lane has deferred writes. Whether a place is taken.
+    /// A lane defers writes while somebody waits for others who ask it. The flag: whether a place is taken.
     Defers(Arc<DeferredShards>, bool),
 }
 

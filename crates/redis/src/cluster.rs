@@ -38,8 +38,8 @@ pub(super) struct Cluster {
     doubt: bool,
     /// Slots that moved, as told by redirects since the map was read.
     moved: Vec<(u16, NodeAddr)>,
-    /// Nodes that did not answer last time, and those that are asked now: a request that is dropped half way leaves its node here. While there are
-    /// any, the map is read before the next round, from all other nodes first.
+    /// Nodes that did not answer last time, and nodes that are asked now: a request that is dropped half way leaves its node here. While there
+    /// are any, the map is read before the next round, from all other nodes first.
     silent: BTreeSet<NodeAddr>,
 }
 
@@ -196,7 +196,7 @@ impl Cluster {
         }
     }
 
-    /// Reads the slot map where there is none, or it may be out of date.
+    /// Reads the slot map if there is none, or if it may be out of date.
     async fn refresh_in_doubt(&mut self) -> Result<(), RequestError> {
         let is_fine = self.map.is_some() && !self.doubt && self.silent.is_empty();
         if is_fine { Ok(()) } else { self.refresh().await }

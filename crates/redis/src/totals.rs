@@ -42,7 +42,7 @@ pub(super) async fn make_room(cluster: &mut Cluster, keyspace: &Keyspace, shard:
     Ok(())
 }
 
-/// The calls that take totals out of a shard, whose epoch has to be this: each by its key, and what the register has of it, where it has it.
+/// The calls that take totals out of a shard that has this epoch. Each total is its key and its value in the register, empty if it has none.
 pub(super) fn taken_out(keyspace: &Keyspace, (shard, epoch): (u16, &str), totals: &[(String, String)]) -> Vec<Request> {
     let call = |some: &[(String, String)]| {
         let mut keys = vec![keyspace.epoch_key(shard), keyspace.totals_key(shard), keyspace.gone_totals_key(shard)];
@@ -57,8 +57,8 @@ pub(super) fn taken_out(keyspace: &Keyspace, (shard, epoch): (u16, &str), totals
     totals.chunks(MOST).map(call).collect()
 }
 
-/// The totals of a register that go, by their keys, with what it has of them: what is beyond the most, and a part of that. Those that are
-/// spent go first, and of them those that were asked for least lately.
+/// The totals of a register that have to go, each with its value there: as many as are beyond `most`, and a part of `most` more. Spent ones go
+/// first; among equals, the one that was asked for longest ago.
 fn going(register: HashMap<String, String>, most: u32) -> Vec<(String, String)> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let Some(beyond) = register.len().checked_sub(most) else { return Vec::new() };

@@ -26,7 +26,7 @@ const GROUP: &str = "sms-gateway";
 const COMMIT_MS: &str = "500";
 const POLL: Duration = Duration::from_millis(20);
 
-/// A running gateway. Dropped, it leaves its group. That is not waited for: it has no deadline.
+/// A running gateway. When it is dropped, it leaves its group. Nobody waits for that, because it has no deadline.
 pub(super) struct Gateway {
     stop: Arc<AtomicBool>,
     pub(super) taken: Arc<AtomicU64>,

@@ -110,13 +110,13 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
         anyhow::Ok(publisher)
     });
     let mut watcher = Watcher::start(&broker.options)?;
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     tokio::task::spawn_blocking(move || {
-        // Whoever waits is told before the consumer ends: rdkafka waits for that without a deadline.
-        let _ = tell.send(watch(&mut watcher, &taken, count, &watch_bar));
+        // The result is sent before the consumer ends: rdkafka waits for that without a deadline.
+        let _ = sender.send(watch(&mut watcher, &taken, count, &watch_bar));
     });
     let summary = tokio::select! {
-        summary = told => summary.context("the watcher")??,
+        summary = receiver => summary.context("the watcher")??,
         // The worker ends before the watcher only when it fails.
         ended = worker => {
             ended.context("the worker")??;

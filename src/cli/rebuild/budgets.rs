@@ -253,7 +253,7 @@ impl RebuildBudgets {
                 }
                 (BudgetKeyState::Absent, Some(_)) => {
                     let message =
-                        "it has no key: it is as new, or, as a total, had to make room (redis.max_totals) and is spent";
+                        "it has no key: it is unused, or a total that had to make room (redis.max_totals) and is spent";
                     let line = BudgetLine::unchanged(&id, message, Both.of(&id));
                     self.lines.insert(id, line);
                 }
@@ -340,10 +340,11 @@ fn add(account: &mut Account, span: SpanNow, tokens: u64, now: Time) {
     account.add(span.bucket(now.millis()), tokens);
 }
 
-/// What was closed to be counted, and is open although this run has not opened it. Nothing of it is changed: the count may lack what was taken
-/// from it since.
+/// A budget that was closed to be counted, and is no longer closed although this run has not opened it. It is left unchanged: the count may
+/// lack what was taken from it since.
 fn taken_meanwhile(id: &BudgetId, is_use_given: bool) -> BudgetLine {
-    let message = "it is no longer closed: Redis lost that, so a worker may have taken from it meanwhile, or it had to make room for others";
+    let message = "it is no longer closed: Redis lost that mark, so a worker may have taken from it meanwhile, or it had to make room for \
+                   others";
     let command = if is_use_given { Both } else { Again };
     BudgetLine::unchanged(id, message, command.of(id))
 }

@@ -14,8 +14,8 @@ use super::read::patience;
 pub(super) const MOST_TRIES: usize = 10;
 
 /// Changes a budget that has to be what was found; its key may have ended meanwhile. `false`: it is not changed, because it is open
-/// although this run has not opened it (Redis lost that it was closed, and a worker may have taken from it since), or because it has made
-/// room for others, and what would be added to is gone.
+/// although this run has not opened it (Redis lost that it was closed, and a worker may have taken from it since), or because it had to make
+/// room for others, and nothing is left to add to.
 pub(super) async fn change(
     restorer: &mut BudgetRestorer,
     id: &BudgetId,
@@ -33,7 +33,7 @@ pub(super) async fn change(
             // Its shard's epoch is the run's mark: so it became by this run, whose reply was lost, or by a turn that had read the epoch
             // before. All that it was spent for is counted.
             BudgetKeyState::Open | BudgetKeyState::Closed(_) if restorer.is_restored(id) => {}
-            // It had to make room for others: what is added to is gone.
+            // It had to make room for others: nothing is left to add to.
             BudgetKeyState::Absent if change.span == SpanNow::Total && matches!(change.held, Held::Add(_)) => {
                 return Ok(false);
             }

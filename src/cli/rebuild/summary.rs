@@ -200,14 +200,14 @@ impl Summary {
         }
     }
 
-    /// Says how many totals of campaigns their shards had no room for.
+    /// Warns of totals of campaigns that their shards had no room for.
     pub(super) fn warn_of_gone(&mut self, gone: usize) {
         if gone > 0 {
             self.warnings.push(format!(
-                "{gone} totals of campaigns are more than these shards may have (redis.max_totals): they are spent. Those \
-                 went first that had used all of the limit, then those that approvals on the approved topic used least. \
-                 weir rebuild --budget NAME/CAMPAIGN counts one again, with --budget-used NAME/CAMPAIGN=N where approvals of it \
-                 are no longer there"
+                "{gone} totals of campaigns are left out, because their shards have no room for them (redis.max_totals): they count \
+                 as spent. Spent ones went first, then the ones that approvals on the approved topic used least. \
+                 weir rebuild --budget NAME/CAMPAIGN counts one again; add --budget-used NAME/CAMPAIGN=N if some of its \
+                 approvals are no longer on the topic"
             ));
         }
     }

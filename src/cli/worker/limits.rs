@@ -83,7 +83,7 @@ pub struct WorkerLimits {
     pub(super) desk: Arc<LimitsDesk>,
     /// Ends their tasks, once nothing more is taken of them: each takes a last turn.
     ends: CancellationToken,
-    /// Closed once all of these have ended; told where one has failed.
+    /// Closed once all of these have ended; it receives a message if one fails.
     pub(super) ended: mpsc::Receiver<()>,
 }
 
@@ -111,7 +111,7 @@ impl<C: LimitClients> LimitTasks<'_, C> {
     }
 }
 
-/// Runs the task of a limit. Where it panics, nobody keeps the limit any more: the process has to end.
+/// Runs the task of a limit. If it panics, nothing keeps the limit any more, so the process has to end.
 fn spawn(running: &mpsc::Sender<()>, task: LimitTask) {
     let running = running.clone();
     tokio::spawn(async move {
@@ -119,7 +119,7 @@ fn spawn(running: &mpsc::Sender<()>, task: LimitTask) {
             && error.is_panic()
         {
             tracing::error!("the task of a limit has failed: {error}");
-            // Where it is full, another one has.
+            // If the channel is full, another task has failed already.
             let _ = running.try_send(());
         }
     });

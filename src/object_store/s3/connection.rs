@@ -57,8 +57,8 @@ impl Connection {
         self.made.load().client.clone()
     }
 
-    /// Whether region and address are such that the store can be asked. The SDK reports an address without a scheme as a store
-    /// that does not answer, and a region that no host's name can have likewise, or puts it into a header, where it panics.
+    /// Whether the store can be asked with this region and address. The SDK reports an address without a scheme as a store that
+    /// does not answer. It does the same with a region that no host name can contain, or panics when it puts that into a header.
     pub(super) fn can_be_asked(&self) -> Result<(), ObjectProblem> {
         let made = self.made.load();
         let is_wrong = |region: &Region| !region.as_ref().bytes().all(|sign| sign.is_ascii_graphic());
@@ -118,7 +118,8 @@ impl Made {
         }
         let loaded = loader.load().await;
         let mut config = Builder::from(&loaded);
-        let provider = loaded.credentials_provider().map(|found| SharedCredentialsProvider::new(Whole(found)));
+        let provider =
+            loaded.credentials_provider().map(|found| SharedCredentialsProvider::new(CheckedCredentials(found)));
         config.set_credentials_provider(provider);
         let address = endpoint(options, &loaded);
         config.set_endpoint_url(address.clone());
@@ -135,12 +136,12 @@ impl Made {
     }
 }
 
-/// Credentials as they are found, but for those with more than a key in them, such as the end of a file's line: the SDK puts the id into a
-/// header, and panics where that cannot be.
+/// Refuses credentials that contain more than keys, such as a line's end from a file: the SDK puts the key's id into a header, and panics if
+/// that is invalid.
 #[derive(Debug)]
-struct Whole(SharedCredentialsProvider);
+struct CheckedCredentials(SharedCredentialsProvider);
 
-impl ProvideCredentials for Whole {
+impl ProvideCredentials for CheckedCredentials {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,
@@ -150,7 +151,7 @@ impl ProvideCredentials for Whole {
             let has_more = |key: &str| key.trim() != key || key.contains(char::is_control);
             let keys = [found.access_key_id(), found.secret_access_key()];
             if keys.into_iter().chain(found.session_token()).any(has_more) {
-                let reason = "the id of the access key, its secret or the session's token has a line's end, or a blank around it";
+                let reason = "the key's id, its secret or the session token has a line's end, or a blank around it";
                 return Err(CredentialsError::invalid_configuration(reason));
             }
             Ok(found)

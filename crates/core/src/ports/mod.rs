@@ -74,7 +74,7 @@ pub trait Store: Send {
         ready(Ok(()))
     }
 
-    /// What it was [ready for](Store::ready_for) is not asked: others may have its place.
+    /// Gives back the place of [`Store::ready_for`], because the user is not asked about.
     fn not_asked(&mut self) {}
 
     /// Answers all requests of a batch whose place in `answers` (as long as `batch.requests`) is still empty.

@@ -63,7 +63,7 @@ struct Asks {
 }
 
 impl Asks {
-    /// A second's part of what was asked for in so many milliseconds: who is denied asks again after a second, and counts once.
+    /// What was asked for per second, over so many milliseconds: a denied caller asks again after a second, and is to count once.
     fn per_s(self, passed_ms: u64) -> Self {
         let part = |asks: u64| (asks * 1_000).div_ceil(passed_ms.max(TURN_EVERY_MS));
         Self { all: part(self.all), over_rate: part(self.over_rate), over_concurrency: part(self.over_concurrency) }
@@ -85,7 +85,7 @@ pub(super) struct Sharing {
     second: LastSecond,
     outstanding: u64,
     asks: Asks,
-    /// Per second of the time before, and what was wanted then.
+    /// What was asked for per second in the time before, and what was wanted then.
     asks_before: Asks,
     wanted_before: (u64, u64),
     took: (u64, u64),

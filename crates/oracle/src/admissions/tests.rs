@@ -170,7 +170,7 @@ fn who_is_denied_and_asks_again_after_a_second_counts_once() {
         admissions.turned(&service(), &reply(100, 1), at_ms);
         (turn.concurrency.wanted, waits[4])
     };
-    // The first turn comes sooner, so the next one is about two seconds.
+    // The first turn comes early, so the next one covers about two seconds.
     assert_eq!([900, 2_000].map(&mut wanted_and_wait), [(6, 6), (6, 6)], "one works, and five are denied");
 }
 

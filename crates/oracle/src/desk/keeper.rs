@@ -264,7 +264,7 @@ where
     }
 }
 
-/// What a call gives. One that panics has no answer, and its client does not come back.
+/// Runs a call, and returns its client and its answer. If the call panics, the answer is an error, and the client is lost.
 async fn caught<S, T>(
     call: impl Future<Output = (S, Result<T, StoreError>)> + Send + 'static,
 ) -> (Option<S>, Result<T, StoreError>)

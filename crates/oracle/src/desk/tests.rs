@@ -32,8 +32,8 @@ impl AdmissionObserver for Unobserved {
     fn set_outstanding(&self, _: usize) {}
 }
 
-/// A client whose first turn is answered when it is told to, and later ones at once, with a share of one admission; nothing else is. It
-/// may be told that the next call panics.
+/// A client that answers its first turn when it is notified, and later ones at once, with a share of one admission; it answers nothing else. If
+/// the flag is set, its next call panics.
 #[derive(Clone, Default)]
 struct Told(Arc<Notify>, bool, Arc<AtomicBool>);
 

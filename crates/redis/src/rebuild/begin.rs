@@ -177,7 +177,7 @@ impl Rebuild {
         self.write(std::iter::once(Command::delete([keyspace.rebuild_key()])).chain(note).collect()).await
     }
 
-    /// Whether it restores shards of the node with the tables. That may have come back with an old snapshot, in which the tables are whole
+    /// Whether the run restores shards of the node with the tables. That node may have returned with an old snapshot: its tables look whole,
     /// and lack the names that were given since.
     fn may_lack_names(&self) -> bool {
         let Some(map) = self.cluster.map() else { return true };

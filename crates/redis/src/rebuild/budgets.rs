@@ -69,7 +69,6 @@ pub struct BudgetChange<'c> {
     pub found: &'c BudgetKeyState,
     pub becomes: BudgetKeyState,
     pub span: SpanNow,
-    /// The budget's.
     pub limit: u64,
     pub held: Held,
 }
@@ -134,7 +133,7 @@ impl BudgetRestorer {
         Ok(states)
     }
 
-    /// When names of campaigns were lost last, or may have been: some may be missing since. `None`: never.
+    /// When names of campaigns were last lost, or may have been: some may be missing since. `None`: never.
     pub async fn names_lost_at(&mut self) -> Result<Option<Time>, StoreError> {
         let at = Request::plain("HGET", (self.keyspace.campaigns_key(), LOST_AT));
         let found = self.cluster.ask(self.keyspace.meta_slot(), at).await.map_err(startup)?;
@@ -169,7 +168,8 @@ impl BudgetRestorer {
         ask_all(&mut self.cluster, requests).await.map(drop)
     }
 
-    /// Of totals of campaigns that are new to their shards, those that the shards have no room for, shard by shard: the last ones.
+    /// The totals of campaigns that their shards have no room for, shard by shard: the last ones of `totals`, all of which are new to their
+    /// shards.
     pub async fn without_room(&mut self, totals: &[BudgetId]) -> Result<Vec<BudgetId>, StoreError> {
         let most = most_per_shard(self.cluster.options().max_totals, self.keyspace.meta().layout.shards);
         let mut by_shard: BTreeMap<u16, Vec<&BudgetId>> = BTreeMap::new();
@@ -189,8 +189,8 @@ impl BudgetRestorer {
         Ok(beyond)
     }
 
-    /// Marks totals of campaigns without a key, of shards that the run restores, as gone: they are spent (`lua/make_room.lua`). Those of one
-    /// shard that follow each other are marked together.
+    /// Marks totals of campaigns as gone: they count as spent (`lua/make_room.lua`). They have no key, and the run restores their shards.
+    /// Totals of one shard that follow each other are marked together.
     pub async fn mark_gone(&mut self, totals: &[BudgetId]) -> Result<(), StoreError> {
         let shard = |total: &BudgetId| self.keyspace.budget_shard(total);
         let mut requests = Vec::new();

@@ -21,7 +21,7 @@ use crate::{
 };
 
 const MAX_NAMES_A_WRITE: usize = 250;
-/// A table's field of when it was lost, or may have lost names (`lua/intern.lua`).
+/// A table's field for the time when it was lost, or may have lost names (`lua/intern.lua`).
 pub(super) const LOST_AT: &str = "lost_at";
 /// What the epoch of a shard begins with whose history is whole, and that waits for the names.
 const PAUSED: &str = "renaming:";

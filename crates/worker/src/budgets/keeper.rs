@@ -139,7 +139,7 @@ where
     fn take_answers(&mut self, first: Result<(L, TurnMade), JoinError>) {
         let mut next = Some(first);
         while let Some(called) = next {
-            // A budget whose turn has panicked would never be asked again, and nobody would notice: this task ends.
+            // If a turn panics, this task ends, too: its budget would never be asked again, and nobody would notice.
             let (ledger, called) = called.expect("no turn panics");
             self.clients.put_back(ledger);
             self.called(called);

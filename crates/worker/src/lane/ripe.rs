@@ -142,7 +142,7 @@ impl Ripe {
     }
 
     /// Puts buckets to sleep by the records that were read: buckets that are not open, buckets younger than the oldest open
-    /// one, and at the start all. Returns the offset to which each goes back. `now`: none while the clock is wrong, and nothing is due then.
+    /// one, and at the start all. Returns the offset to which each goes back. `now`: `None` while the clock is wrong; nothing is due then.
     /// `waited`: how long the poll waited for records.
     ///
     /// # Errors

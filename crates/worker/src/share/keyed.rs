@@ -28,7 +28,7 @@ pub struct KeyedKeeper<H: HoldsParts, F, S, C> {
     /// Runs a task beside this one.
     spawn: S,
     pub(crate) kept: BTreeMap<KeyOf<H::Part>, KeptPart<H>>,
-    /// Keys of which nothing could be held. Each may be logged again from then on, a minute after it was logged last.
+    /// Keys of which nothing could be held, each with the time when it may be logged again: a minute after it was logged last.
     unheld: BTreeMap<KeyOf<H::Part>, Duration>,
     /// What was held by another rule, until something is held by the present one.
     before: BTreeMap<KeyOf<H::Part>, RuleLearnt<H>>,

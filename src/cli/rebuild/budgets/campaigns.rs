@@ -1,8 +1,8 @@
 //! The budgets of campaigns that a rebuild restores: of those that something names, and of the others.
 //!
-//! The policy, the approved topic and Redis's table name campaigns. Where that table was lost, or its node may have come back with an old
-//! snapshot, nothing may name one whose records are gone. So a budget that the topic does not reach back for is closed for all campaigns
-//! that have no key, until a person says what they have used.
+//! The policy, the approved topic and Redis's table name campaigns. If that table was lost, or its node may have returned with an old
+//! snapshot, nothing may name a campaign whose records are gone. So a budget that the topic does not reach back for is closed for all
+//! campaigns that have no key, until a person says what they have used.
 
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
@@ -53,8 +53,8 @@ impl RebuildBudgets {
         Ok(())
     }
 
-    /// Leaves out new totals of campaigns that their shards have no room for, and marks them as gone: they are spent. Those that were spent
-    /// go first, and then those with the least to count: invented names have little. None goes that an argument names.
+    /// Leaves out totals of campaigns that are new to their shards and that these have no room for, and marks them as gone: they count as
+    /// spent. Spent ones go first, then the ones with the least counted use: invented names have little. One that an argument names stays.
     pub(super) async fn make_room(
         &mut self,
         rebuild: &mut Rebuild,

@@ -253,8 +253,8 @@ impl Leases {
         self.tickets.values().map(over).min().unwrap_or(Moment::NEVER)
     }
 
-    /// The turns to take at the ledger now, which are in flight from then on, and when to look again at the latest. `before` is the number that
-    /// the first turn follows.
+    /// The turns to take at the ledger now, which are in flight afterwards, and when to look again at the latest. The first turn follows the
+    /// number `before`.
     pub fn due(&mut self, passed: Duration, before: impl Fn() -> TurnNumber) -> Due {
         let now = Moment::of(passed);
         let mut next_at = self.drop_lost_tickets(now);

@@ -25,7 +25,7 @@ pub fn no_answer_within(limit: Duration) -> StoreError {
     StoreError::Temporary(format!("no answer within {} ms", limit.as_millis()))
 }
 
-/// What a call is answered that may take so long. It is dropped half way then: whether it was carried out is not known.
+/// The answer of a call that may take so long. After that time the call is dropped half way, and nobody knows whether it was carried out.
 ///
 /// # Errors
 /// That of the call, or [that it has no answer](no_answer_within).
@@ -127,7 +127,7 @@ impl<L: SharedLimit> Turns<L> {
         self.unanswered.take().map(|unanswered| unanswered.turn)
     }
 
-    /// Begins a turn in place of the last one. `before` is the number that the first turn follows.
+    /// Begins a turn and drops the last one. The first turn follows the number `before`.
     pub fn begin(&mut self, turn: L::Turn, began_at: Duration, before: impl FnOnce() -> TurnNumber) {
         self.last = self.last.next(before);
         self.unanswered = Some(Unanswered { turn, began_at, made: 0 });

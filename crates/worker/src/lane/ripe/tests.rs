@@ -210,7 +210,7 @@ fn while_the_clock_is_wrong_all_that_was_read_is_put_back() {
 fn what_is_put_back_while_the_clock_is_wrong_is_as_old_as_when_it_was_read() {
     let mut ripe = begun(Ring::Minutes, 1);
     assert_eq!(ripe.wake(time("18:55")), NOBODY);
-    // 45 has what was long overdue when it was moved on.
+    // Bucket 45 has an intent that was long overdue when it was moved on.
     let read = batch(&[(45, 0, "09:10"), (54, 0, "18:54")]);
     assert_eq!(ripe.put_back(&read, None, NO), Ok(vec![(45, 0), (54, 0)]));
     assert_eq!(ripe.wake(time("18:56")), [54]);
